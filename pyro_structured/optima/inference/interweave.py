@@ -158,15 +158,17 @@ class Interweave(StepKernel):
 
     Each step moves along a random direction in the unconstrained parameters, of all sites or of one, inside an interval
     that is drawn around the present place. Where locations of the costs are straight along the line and scales stay, or
-    scales of each row grow by one factor and locations stay, more is possible: one coordinate of the noise of each row
-    need not be held, that which points along the change of the costs. It is summed out, as ray shooting finds the
-    interval that the inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting
-    density, whatever the present value, and accepted in most cases. Several such moves follow each other on a line, and
-    costs are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time.
-    That goes for normal, jointly normal, half-normal, uniform, exponential, Gumbel, Laplace and logistic costs, whose
-    optima are those of linear objectives, and takes a run of the model for each move, and two more. A shrinking slice
-    that holds all noise, and asks whether costs are inside, makes the other moves, with a run of the model for each
-    density: few of the steps, or more, as often as the first kind was refused while the chain warmed up.
+    scales grow exponentially and locations stay, more is possible: one coordinate of the noise of each row need not be
+    held, that which points along the change of the costs. It is summed out, as ray shooting finds the interval that the
+    inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting density, whatever the
+    present value, and accepted in most cases. Several such moves follow each other on a line, and costs are drawn anew
+    in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes for normal,
+    half-normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull costs whose optima are those of
+    linear objectives, and takes a run of the model for each move, and two more; where costs of a row are jointly
+    normal, or coefficients of the objective are other than zeros and ones, the scales of a row have to grow alike.
+    Locations of log-normal costs are scales. A shrinking slice that holds all noise, and asks whether costs are inside,
+    makes the other moves, with a run of the model for each density: few of the steps, or more, as often as the first
+    kind was refused while the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
@@ -323,11 +325,11 @@ class Interweave(StepKernel):
         their tracks.
         """
         other, here, tracks = reference.point, place.distance, {}
+        distance, span = reference.distance - here, (low - here, high - here)
         for name, costs in place.costs.items():
             problem, value = place.point.optima(name)
-            chord, rows = partial(problem.chord, costs, value), costs.dim() - len(problem.cost_shape)
             bases = place.point.base(name), other.base(name)
-            track = cost_track(*bases, reference.distance - here, costs, chord, rows, self._dtypes[name])
+            track = cost_track(*bases, distance, costs, problem, value, span, self._dtypes[name])
             if track is None:
                 return None
             tracks[name] = track
@@ -341,28 +343,28 @@ class Interweave(StepKernel):
         start, *bounds = torch.tensor([here, low, high], dtype=torch.double)
         ends = bounds[0], bounds[1]
         density = piecewise_exponential(log_density, *ends, PLACES)
-        distance, log_forth = density.draw(*ends)
-        point = line.at(float(distance))
+        drawn, log_forth = density.draw(*ends)
+        point = line.at(float(drawn))
         # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
         if not point.has_problems_of(place.point):
             return None
-        length = float(distance) - here
+        length = float(drawn) - here
         if not all(track.fits(point.base(name), length) for name, track in tracks.items()):
             return None
         log_ratio = density.log_density(start, *ends) - log_forth
         log_ratio = log_ratio + _log_density(point) - _log_density(place.point)
-        drawn = {}
+        costs_there = {}
         for name, track in tracks.items():
             x, log_drawn = track.draw(length)
             log_ratio = log_ratio + track.log_density_here() - log_drawn
             log_ratio = log_ratio + track.log_weight(point.base(name), x)
             log_ratio = log_ratio - track.log_weight(place.point.base(name), torch.zeros_like(x))
-            drawn[name] = track.costs_at(x)
+            costs_there[name] = track.costs_at(x)
         self._counts["collapsed moves"] += 1
         if not bool(torch.rand((), dtype=torch.double).log() < log_ratio):
             self._counts["refused moves"] += 1
             return None
-        return _Place(float(distance), point, drawn)
+        return _Place(float(drawn), point, costs_there)
 
     def _refreshed(self, place: _Place) -> _Place:
         """New costs for the same parameters."""
@@ -403,10 +405,9 @@ class Interweave(StepKernel):
         line = ParameterLine(setting, values, free, {name: torch.ones_like(value) for name, value in free.items()})
         here, between, other = (line.at(distance) for distance in (0.0, WIDTH / 2, WIDTH))
         for name in setting.dtypes:
-            costs = here.costs[name].double()
-            rows = costs.dim() - len(here.optima(name)[0].cost_shape)
-            chord, dtype = _no_ends(rows), self._dtypes[name]
-            track = cost_track(here.base(name), other.base(name), WIDTH, costs, chord, rows, dtype)
+            problem, value = here.optima(name)
+            bases, costs = (here.base(name), other.base(name)), here.costs[name].double()
+            track = cost_track(*bases, WIDTH, costs, _Unconfined(problem), value, (0.0, WIDTH), self._dtypes[name])
             if track is None or not track.fits(between.base(name), WIDTH / 2):
                 return False
         return True
@@ -445,14 +446,16 @@ def _other_data(trace: Any, setting: Setting) -> set[str]:
     return seen - {site.optimum for site in setting.sites}
 
 
-def _no_ends(rows: int) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """Chords that never leave inverse sets."""
+class _Unconfined:
+    """A problem whose values are the optima of all costs."""
 
-    def chord(direction: Tensor) -> tuple[Tensor, Tensor]:
-        end = direction.new_full(direction.shape[:rows], torch.inf)
+    def __init__(self, problem: Any) -> None:
+        self.cost_shape, self.is_binary = problem.cost_shape, problem.is_binary
+        self.maximize, self.incidence = problem.maximize, problem.incidence
+
+    def chord(self, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        end = direction.new_full(direction.shape[: direction.dim() - len(self.cost_shape)], torch.inf)
         return -end, end
-
-    return chord
 
 
 def _log_density(point: ParameterPoint) -> float:

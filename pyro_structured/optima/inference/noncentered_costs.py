@@ -1,10 +1,10 @@
 """Costs as a function of noise whose distribution has no parameters."""
 
-__all__ = ["has_noise", "location_and_scale", "noise_log_density", "noise_transform"]
+__all__ = ["has_noise", "location_and_scale", "noise_curvature", "noise_log_density", "noise_shape", "noise_transform"]
 
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Any
+from functools import partial, singledispatch
+from typing import Any, NamedTuple
 
 import torch
 from pyro.distributions import Logistic
@@ -26,6 +26,33 @@ NOISE_DENSITIES: list[tuple[tuple[Any, ...], Callable[[Tensor], Tensor]]] = [
     ((td.Gumbel,), lambda noise: -(noise + torch.exp(-noise))),
     ((Logistic,), lambda noise: 2 * torch.nn.functional.logsigmoid(noise) - noise),
 ]
+
+
+class _ShapedNoise(NamedTuple):
+    """Positive noise with a parameter, the distribution of costs whose scale is 1.
+
+    :ivar str name: Name of the parameter.
+    :ivar log_density: Log-density, up to a constant, given noise and parameter.
+    :ivar curvature: Negative second derivative, at the mode, of the log-density of the logarithm of the noise.
+    """
+
+    name: str
+    log_density: Callable[..., Tensor]
+    curvature: Callable[[Tensor], Tensor]
+
+
+SHAPED: dict[Any, _ShapedNoise] = {
+    td.LogNormal: _ShapedNoise(
+        "scale",
+        lambda noise, parameter: -(noise.log() / parameter).square() / 2 - noise.log(),
+        lambda parameter: parameter**-2,
+    ),
+    td.Weibull: _ShapedNoise(
+        "concentration",
+        lambda noise, parameter: (parameter - 1) * noise.log() - noise**parameter,
+        lambda parameter: parameter**2,
+    ),
+}
 
 
 @singledispatch
@@ -52,12 +79,16 @@ def has_noise(base: Any) -> bool:
 
 def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
     """Location, and scale or Cholesky factor of the covariance, of costs that are a location plus a scale times noise
-    with a log-concave density, in double precision; ``None`` for others.
+    whose logarithm, or which itself, has a log-concave density, in double precision; ``None`` for others.
 
     Both broadcast with the costs, but Cholesky factors have one more axis. Location and scale of costs between two
-    bounds are the lower bound and the distance to the upper one; of exponential costs, 0 and the mean.
+    bounds are the lower bound and the distance to the upper one; of exponential costs, 0 and the mean; of log-normal
+    costs, 0 and the median.
     """
     base = entry_distribution(base)
+    if noise_shape(base) is not None:
+        scale = (base.loc.double().exp() if isinstance(base, td.LogNormal) else base.scale).detach().double()
+        return torch.zeros((), dtype=torch.double, device=scale.device), scale
     if isinstance(base, td.Uniform):
         low = base.low.detach().double()
         return low, base.high.detach().double() - low
@@ -76,8 +107,29 @@ def noise_log_density(base: Any) -> Callable[[Tensor], Tensor]:
     """The log-density, up to a constant, of the noise in costs that have a :func:`location_and_scale`, of each entry,
     within its support.
     """
-    entries = entry_distribution(base)
+    entries, shape = entry_distribution(base), noise_shape(base)
+    if shape is not None:
+        return partial(_shaped(entries).log_density, parameter=shape)
     return next(density for kinds, density in NOISE_DENSITIES if isinstance(entries, kinds))
+
+
+def noise_shape(base: Any) -> Tensor | None:
+    """The parameter of the noise, which broadcasts with the costs, in double precision; ``None`` where it has none."""
+    entries = entry_distribution(base)
+    if not isinstance(entries, tuple(SHAPED)):
+        return None
+    shape: Tensor = getattr(entries, _shaped(entries).name).detach().double()
+    return shape
+
+
+def noise_curvature(base: Any) -> Tensor | float:
+    """Typical curvature of the log-density of the logarithms of the noise, which broadcasts with the costs."""
+    shape = noise_shape(base)
+    return 2.0 if shape is None else _shaped(entry_distribution(base)).curvature(shape)
+
+
+def _shaped(entries: Any) -> _ShapedNoise:
+    return next(noise for kind, noise in SHAPED.items() if isinstance(entries, kind))
 
 
 @noise_transform.register(td.Independent)

@@ -67,6 +67,7 @@ class BipartiteAssignment(PairProblem):
         ValueError: column_capacities: expected enough places for row_counts [2, 2], got [1, 1, 1]
     """
 
+    is_binary = True
     _data = {"_row_counts": 1, "_column_capacities": 1, "_allowed": 2}
 
     def __init__(

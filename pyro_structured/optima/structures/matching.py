@@ -49,6 +49,7 @@ class Matching(PairProblem):
         tensor(False)
     """
 
+    is_binary = True
     _data = {"_allowed": 2}
 
     def __init__(

@@ -52,6 +52,8 @@ class MinimumCut(Problem):
         tensor([0., 0., 1.])
     """
 
+    is_binary = True
+
     def __init__(self, edges: Tensor, num_nodes: int) -> None:
         check_size("num_nodes", num_nodes)
         self._edges = checked_edges("edges", edges, num_nodes)

@@ -47,6 +47,7 @@ class Problem(Represented, Immutable, ABC):
     :cvar torch.Size batch_shape: Shape of the problem's data.
     :cvar bool maximize: Whether the costs are rewards.
     :cvar bool is_linear: Whether the objective is linear in the costs.
+    :cvar bool is_binary: Whether the coefficients of a linear objective are zeros and ones.
     :cvar cost_low: Least cost that the solver can handle, a number or a tensor that broadcasts with the costs.
     """
 
@@ -55,6 +56,7 @@ class Problem(Represented, Immutable, ABC):
     batch_shape: torch.Size = torch.Size()
     maximize: bool = False
     is_linear: bool = True
+    is_binary: bool = False
     cost_low: float | Tensor = -torch.inf
     # Names of tensors whose leading axes are those of the batch, and the numbers of their other axes.
     _data: dict[str, int] = {}

@@ -62,6 +62,7 @@ class ShortestPath(Problem):
         tensor([2.], dtype=torch.float64)
     """
 
+    is_binary = True
     cost_low = 0.0
     _data = {"_source": 0, "_target": 0}
     _source: Tensor

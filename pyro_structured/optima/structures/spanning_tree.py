@@ -72,6 +72,8 @@ class SpanningTree(Problem):
         tensor(False)
     """
 
+    is_binary = True
+
     def __init__(self, edges: Tensor, num_nodes: int, maximize: bool = False) -> None:
         check_size("num_nodes", num_nodes)
         self.edges, self.num_nodes = checked_undirected_edges("edges", edges, num_nodes), num_nodes

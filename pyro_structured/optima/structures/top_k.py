@@ -47,6 +47,7 @@ class TopK(Problem):
                 [1., 0., 1., 1.]])
     """
 
+    is_binary = True
     _data = {"k": 0}
 
     def __init__(self, num_items: int, k: int | Tensor, maximize: bool = False) -> None:

@@ -18,7 +18,7 @@ from pyro_structured.inference import Checkpoint, ConstrainedSlice, Gibbs, Inter
 from pyro_structured.optima.inference import interweave
 from pyro_structured.optima.inference.cost_track import cost_track
 from pyro_structured.optima.inference.interweave import ParameterSpread
-from pyro_structured.optima.inference.noncentered_costs import noise_transform
+from pyro_structured.optima.inference.noncentered_costs import location_and_scale, noise_transform
 from pyro_structured.structures import Matching, Ranking, ShortestPath, TopK
 from pyro_structured.testing.standard_errors import most_standard_errors
 
@@ -77,18 +77,18 @@ def test_discrete_sites_stay():
     def model(y):
         shift = pyro.sample("shift", dist.Normal(torch.zeros(()).double(), 1.0))
         kind = pyro.sample("kind", dist.Bernoulli(0.5))
-        pyro.sample("y", RandOM(dist.LogNormal(loc(shift, kind), scale).to_event(1), problem), obs=y)
+        pyro.sample("y", RandOM(dist.Cauchy(loc(shift, kind), scale).to_event(1), problem), obs=y)
 
     y = torch.tensor([0.0, 0.0, 1.0])
     kernel, named = Interweave(model), NamedLatents(model)
     kernel.prepare(named, ["shift", "kind", "y_costs"], 0, (y,), {})
     start = torch.zeros(()).double()
     values = {"shift": start, "kind": torch.ones(()), "y_costs": torch.tensor([2.0, 3.0, 1.0]).double()}
-    noise = (values["y_costs"].log() - loc(start, 1)) / scale
+    noise = (values["y_costs"] - loc(start, 1)) / scale
     for _ in range(50):
         values = kernel.step(values)
         assert values["kind"] == 1 and problem.contains(values["y_costs"], y)
-        torch.testing.assert_close((values["y_costs"].log() - loc(values["shift"], 1)) / scale, noise)
+        torch.testing.assert_close((values["y_costs"] - loc(values["shift"], 1)) / scale, noise)
     assert values["shift"] != 0
 
 
@@ -147,7 +147,6 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
 
 
 ZERO = torch.zeros((), dtype=torch.double)
-ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
 KERNELS = {
     "one parameter": ["Interweave"],
     "one parameter and a switch": ["BinaryGibbs", "Interweave"],
@@ -179,7 +178,7 @@ def test_one_parameter_takes_one_kernel(kind):
             pyro.sample("seen", dist.Normal(first, 1.0), obs=ZERO)
         if kind == "a factor":
             pyro.factor("weight", -first)
-        base = {"no tracks": dist.LogNormal(loc, 1.0), "no noise": dist.Gamma(2.0, loc.exp())}
+        base = {"no tracks": dist.HalfCauchy(loc.exp()), "no noise": dist.Gamma(2.0, loc.exp())}
         with pyro.plate("rows", 3):
             each = base.get(kind, dist.HalfNormal(loc.exp())).expand([3])
             costs = pyro.sample("costs", each.to_event(1))
@@ -304,10 +303,18 @@ ON_TRACKS = {
     "rates": (lambda psi: dist.Exponential(psi.exp() * (1 + SLOPES**2)).to_event(1), True),
     "moving ends": (lambda psi: dist.Uniform(psi * SLOPES, psi * SLOPES + 4).to_event(1), False),
     "upper ends": (lambda psi: dist.Uniform(0 * SLOPES, (1 + SLOPES**2) * psi.exp()).to_event(1), True),
+    "rates of entries": (lambda psi: dist.Exponential((psi * SLOPES).exp()).to_event(1), True),
+    "locations of log-normal costs": (lambda psi: dist.LogNormal(psi * SLOPES, 0.5).to_event(1), True),
+    "scales of Weibull costs": (lambda psi: dist.Weibull((psi * SLOPES).exp(), 1.7).to_event(1), True),
+    "scales of entries": (lambda psi: dist.Normal(SLOPES, (psi * SLOPES).exp()).to_event(1), True),
+    "lengths of entries": (lambda psi: dist.Uniform(0 * SLOPES, (psi * SLOPES).exp()).to_event(1), True),
 }
+ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
+# Curves of these are no rays, so problems have coefficients of 0 and 1.
+CURVED = list(ON_TRACKS)[-5:]
 
 
-@pytest.mark.parametrize("name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9)])
+@pytest.mark.parametrize("name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9, 10, 11, 13)])
 def test_exact_draws_stay_exact_draws(name, monkeypatch):
     """A move from a draw of the prior, given the optima of its costs, leads to another: parameters and noise keep their
     distributions, and stay independent.
@@ -315,7 +322,8 @@ def test_exact_draws_stay_exact_draws(name, monkeypatch):
     monkeypatch.setattr(Interweave, "_collapses", lambda *_: True)
     monkeypatch.setattr(interweave, "NUM_DRAWS", 1)
     pyro.set_rng_seed(0)
-    (base, _), problem, number = ON_TRACKS[name], Ranking(3), 150
+    (base, _), number = ON_TRACKS[name], 150
+    problem = Ranking(3) if name not in CURVED else TopK(3, 2) if "scales" in name else ShortestPath(ROADS, 3, 0, 2)
 
     def model(y):
         psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
@@ -343,13 +351,31 @@ def test_exact_draws_stay_exact_draws(name, monkeypatch):
     assert min(pvalues) > 1e-5
 
 
+class Between:
+    """A problem whose inverse sets leave an interval of each line."""
+
+    cost_shape, is_binary, maximize = (3,), True, False
+
+    def __init__(self, low, high):
+        self.ends = low, high
+
+    def incidence(self, value):
+        return value
+
+    def chord(self, costs, value, direction):
+        if costs.dim() > 2:
+            # Both searches along a curve: no ends.
+            return [torch.full(costs.shape[:-1], sign * torch.inf).double() for sign in (-1, 1)]
+        return self.ends
+
+
 @pytest.mark.parametrize("name", ON_TRACKS)
 def test_tables_of_tracks_are_integrals(name):
     """Over the coordinate of the noise that moves, by sums over a grid, up to one constant; and densities of draws are
     those that are said.
     """
     pyro.set_rng_seed(0)
-    costs_of, is_ray = ON_TRACKS[name]
+    costs_of, grows = ON_TRACKS[name]
 
     def base(psi):
         return costs_of(torch.tensor(psi, dtype=torch.double))
@@ -362,15 +388,27 @@ def test_tables_of_tracks_are_integrals(name):
     here = base(0.2)
     costs = here.sample().double()
     ends = torch.tensor([[-0.5, -0.3], [0.6, 0.2]]).double()
-    track = cost_track(here, base(0.5), 0.3, costs, lambda _: tuple(ends), 1, torch.double)
-    low, high = ends.log1p() if is_ray else ends
+    track = cost_track(here, base(0.5), 0.3, costs, Between(*ends), torch.zeros(2, 3), (-0.1, 0.25), torch.double)
+    low, high = ends
+    growth = torch.zeros(2, 3).double()
+    if grows:
+        scales = [location_and_scale(at)[1] for at in (here, base(0.5))]
+        # Cholesky factors grow as their first entries.
+        growth = (scales[1] / scales[0]).log().reshape(2, -1)[:, :3].expand(2, 3) / 0.3
+        growth = growth[:, :1].expand(2, 3) if "jointly" in name else growth
+    if grows and name in CURVED:
+        # Searches end where nothing is farther away.
+        low, high = (end + t for end, t in zip(track._table.ends, (-0.1, 0.25), strict=True))
+    elif grows:
+        # A ray, whose ends are those of a line.
+        low, high = (ends.log1p() / growth[:, 0]).sort(0).values
     places = low + (high - low) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
     expected, tables = [], track.log_mass(torch.tensor([0.0, -0.1, 0.25]).double())
     for distance in (0.0, -0.1, 0.25):
         at = base(0.2 + distance)
         assert track.fits(at, distance) and not track.fits(at, distance + 1e-3)
-        # With the Jacobian of a ray in three dimensions.
-        weights = torch.stack([log_prob(at, track.costs_at(x)) for x in places]) + 3 * is_ray * places
+        # With the Jacobian of the curve.
+        weights = torch.stack([log_prob(at, track.costs_at(x)) for x in places]) + growth.sum(-1) * places
         expected.append(weights.logsumexp(0).sum())
     torch.testing.assert_close(tables - tables[0], torch.stack(expected) - expected[0], rtol=0.0, atol=0.02)
     at, start = base(0.1), track.log_weight(here, torch.zeros(2).double())
@@ -399,26 +437,37 @@ def test_a_move_that_fails_ends_no_line(monkeypatch):
 
 
 def test_what_has_no_track():
-    """Scales that grow by different factors, costs that move in both ways, and densities without log-concave noise."""
+    """Costs that move in both ways, noise that changes, densities without log-concave noise, and scales that grow by
+    different factors where coefficients are other than zeros and ones, or costs jointly normal.
+    """
     costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()
-    chord = lambda _: (-torch.ones(2).double(), torch.ones(2).double())  # noqa: E731
-    for base, other in (
-        (dist.Normal(zeros, 1.0), dist.Normal(zeros, 1.0 + SLOPES**2)),
+    problem, value, span = Between(-torch.ones(2).double(), torch.ones(2).double()), zeros, (-1.0, 1.0)
+    cases = [
         (dist.Normal(zeros, 1.0), dist.Normal(SLOPES, 2.0)),
         (dist.Cauchy(zeros, 1.0), dist.Cauchy(SLOPES, 1.0)),
-        (dist.LogNormal(zeros, 1.0), dist.LogNormal(SLOPES, 1.0)),
+        (dist.LogNormal(zeros, 1.0), dist.LogNormal(SLOPES, 2.0)),
+        (dist.Weibull(zeros + 1, 1.0), dist.Weibull(zeros + 1, 2.0)),
         (dist.Normal(zeros, 1.0), dist.Laplace(SLOPES, 1.0)),
-    ):
-        assert cost_track(base.to_event(1), other.to_event(1), 0.5, costs, chord, 1, torch.double) is None
+    ]
+    growing = dist.Normal(zeros, 1.0), dist.Normal(zeros, 1.0 + SLOPES**2)
+    for base, other in cases:
+        assert cost_track(base.to_event(1), other.to_event(1), 0.5, costs, problem, value, span, torch.double) is None
+    pair = [base.to_event(1) for base in growing]
+    assert cost_track(*pair, 0.5, costs, problem, value, span, torch.double) is not None
+    problem.is_binary = False
+    assert cost_track(*pair, 0.5, costs, problem, value, span, torch.double) is None
+    problem.is_binary = True
+    joint = [dist.MultivariateNormal(zeros, scale_tril=torch.diag_embed(base.scale)) for base in growing]
+    assert cost_track(*joint, 0.5, costs, problem, value, span, torch.double) is None
 
 
 @pytest.mark.parametrize("dtype, rounding", [(torch.float32, 1e-4), (torch.float64, 1e-9)])
 def test_bends_that_rounding_explains(dtype, rounding):
     """Of each location, relative to its change for one unit of distance and its scale, and of scales."""
     slope = torch.tensor([1.0, -3.0, 0.0], dtype=torch.double)
-    chord = lambda _: (-torch.ones(()).double(), torch.ones(()).double())  # noqa: E731
+    problem, value = Between(-torch.ones(()).double(), torch.ones(()).double()), torch.zeros(3)
     base, other = dist.Normal(0 * slope, 0.5).to_event(1), dist.Normal(2 * slope, 0.5).to_event(1)
-    track = cost_track(base, other, 2.0, 0.1 * slope, chord, 0, dtype)
+    track = cost_track(base, other, 2.0, 0.1 * slope, problem, value, (-1.0, 1.0), dtype)
     for share, is_straight in ((0.0, True), (0.9, True), (1.1, False)):
         for bend in (torch.tensor([0.0, 3.5, 0.0]), torch.tensor([0.0, 0.0, 0.5])):
             bent = dist.Normal(slope + share * rounding * bend, 0.5).to_event(1)
