@@ -154,7 +154,7 @@ class CostTrack:
         return curve_chord(problem, value, self._costs, self._offset, self._growth, *most)
 
     def _tabulate(self) -> PiecewiseExponential | None:
-        """The density of x - c t on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
+        """The density of x - t on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
         spacing = self._spacing().unsqueeze(-1)
         phase = torch.rand_like(spacing)
         first, last = (end.unsqueeze(-1) for end in self._support())
@@ -191,7 +191,7 @@ class CostTrack:
         """Least and largest x that the support of the costs allows."""
         low, high = support_bounds(self._base)
         if self._grows:
-            # Costs never come to the location, from which they grow, and bounds below it are not finite.
+            # Costs that grow away from their location, or back, have no bound but one beyond them.
             x = ((high - self._loc) / self._offset).log() / self._growth
             first, last = (x.masked_fill(~rises, torch.nan) for rises in (self._growth < 0, self._growth > 0))
         else:

@@ -95,6 +95,7 @@ class LinearProblem(Problem):
             raise ValueError(f"cost_low: expected {expected}, got {cost_low}")
         check_flag("maximize", maximize)
         self.maximize, self.cost_low = maximize, cost_low
+        self.is_binary = incidence_fn is None and support is None
         self._solve_fn, self._incidence_fn, self._support = solve_fn, incidence_fn, support
         self._is_feasible_fn = is_feasible_fn
 
