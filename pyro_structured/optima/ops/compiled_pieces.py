@@ -110,14 +110,7 @@ def draw_pieces(
 @compiled
 def _piece(places: np.ndarray, x: float) -> int:
     """The piece with a number, the first or last one for numbers outside."""
-    low, high = 1, len(places) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if places[middle] <= x:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
+    return int(np.searchsorted(places[1:-1], x, side="right"))
 
 
 @compiled
