@@ -2,6 +2,7 @@
 
 __all__ = ["CostTrack", "cost_track"]
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,8 +52,8 @@ class CostTrack:
     :param span: Least and largest t.
     :param dtype: Dtype whose rounding the parameters of the distribution show.
 
-    A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and one chord, or some ten
-    for either end of curves that are no rays.
+    A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and, as soon as it is
+    asked for masses, one chord, or some ten calls of the solver for curves that are no rays.
     """
 
     def __init__(
@@ -78,8 +79,7 @@ class CostTrack:
             self._noise, self._drift = (_divided(part, self._scale) for part in (self._offset, change))
             self._log_density, self._volume = noise_log_density(base), growth.sum(self._axes)
             self._table = self._tabulate()
-        if self._table is not None:
-            self._low, self._high = self._ends(problem, value, span, self._table)
+        self._problem, self._value, self._span = problem, value, span
 
     @property
     def is_complete(self) -> bool:
@@ -92,22 +92,23 @@ class CostTrack:
         """
         if self._table is None:
             return torch.zeros_like(distance)
-        mass = self._table.log_mass(self._low.unsqueeze(-1) - distance, self._high.unsqueeze(-1) - distance)
+        mass = self._table.log_mass(*(end.unsqueeze(-1) - distance for end in self._ends))
         return mass.masked_fill(~self._moves.unsqueeze(-1), 0.0).reshape(-1, len(distance)).sum(0)
 
     def draw(self, distance: float) -> tuple[Tensor, Tensor]:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
         if self._table is None:
             return self._costs.new_zeros(self._moves.shape), self._costs.new_zeros(())
-        place, log_density = self._table.draw(self._low - distance, self._high - distance)
-        x = (place + distance).maximum(self._low).minimum(self._high)
+        low, high = self._ends
+        place, log_density = self._table.draw(low - distance, high - distance)
+        x = (place + distance).maximum(low).minimum(high)
         return x.masked_fill(~self._moves, 0.0), log_density.masked_fill(~self._moves, 0.0).sum()
 
     def log_density_here(self) -> Tensor:
         """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0."""
         if self._table is None:
             return self._costs.new_zeros(())
-        log_density = self._table.log_density(torch.zeros_like(self._low), self._low, self._high)
+        log_density = self._table.log_density(torch.zeros_like(self._volume), *self._ends)
         return log_density.masked_fill(~self._moves, 0.0).sum()
 
     def costs_at(self, x: Tensor) -> Tensor:
@@ -136,10 +137,11 @@ class CostTrack:
         is_straight = bool((bend <= rounding * (self._change.abs() + _deviations(self._scale, bend))).all())
         return is_straight and torch.allclose(scale, self._scale * torch.exp(distance * growth), rounding, 0.0)
 
-    def _ends(
-        self, problem: Any, value: Tensor, span: tuple[float, float], table: PiecewiseExponential
-    ) -> tuple[Tensor, Tensor]:
+    @cached_property
+    def _ends(self) -> tuple[Tensor, Tensor]:
         """Ends of the interval of x that the inverse set allows."""
+        assert self._table is not None
+        problem, value = self._problem, self._value
         if not self._grows:
             low, high = problem.chord(self._costs, value, self._change)
             return low, high
@@ -150,7 +152,7 @@ class CostTrack:
             ends = torch.log1p(low.clamp(min=-1.0)) / rate, torch.log1p(high) / rate
             return torch.minimum(*ends), torch.maximum(*ends)
         # Nothing is farther away, whatever t is.
-        most = (end + t for end, t in zip(table.ends, span, strict=True))
+        most = (end + t for end, t in zip(self._table.ends, self._span, strict=True))
         return curve_chord(problem, value, self._costs, self._offset, self._growth, *most)
 
     def _tabulate(self) -> PiecewiseExponential | None:

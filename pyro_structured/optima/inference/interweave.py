@@ -407,7 +407,7 @@ class Interweave(StepKernel):
         for name in setting.dtypes:
             problem, value = here.optima(name)
             bases, costs = (here.base(name), other.base(name)), here.costs[name].double()
-            track = cost_track(*bases, WIDTH, costs, _Unconfined(problem), value, (0.0, WIDTH), self._dtypes[name])
+            track = cost_track(*bases, WIDTH, costs, problem, value, (0.0, WIDTH), self._dtypes[name])
             if track is None or not track.fits(between.base(name), WIDTH / 2):
                 return False
         return True
@@ -444,18 +444,6 @@ def _other_data(trace: Any, setting: Setting) -> set[str]:
         name for name, node in nodes.items() if not is_plate(node["fn"]) and not node["infer"].get("_deterministic")
     }
     return seen - {site.optimum for site in setting.sites}
-
-
-class _Unconfined:
-    """A problem whose values are the optima of all costs."""
-
-    def __init__(self, problem: Any) -> None:
-        self.cost_shape, self.is_binary = problem.cost_shape, problem.is_binary
-        self.maximize, self.incidence = problem.maximize, problem.incidence
-
-    def chord(self, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-        end = direction.new_full(direction.shape[: direction.dim() - len(self.cost_shape)], torch.inf)
-        return -end, end
 
 
 def _log_density(point: ParameterPoint) -> float:

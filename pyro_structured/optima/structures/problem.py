@@ -249,7 +249,7 @@ class Problem(Represented, Immutable, ABC):
         self, costs: Tensor | None = None, value: Tensor | None = None, direction: Tensor | None = None
     ) -> torch.Size:
         """The batch shape of arguments together with the problem's."""
-        shapes = [self.batch_shape]
+        batch = self.batch_shape
         given = {"costs": (costs, self.cost_shape), "value": (value, self.event_shape)}
         for name, (tensor, event) in {**given, "direction": (direction, self.cost_shape)}.items():
             if tensor is None:
@@ -258,15 +258,17 @@ class Problem(Represented, Immutable, ABC):
             if shape is None or shape[max(0, len(shape) - len(event)) :] != event:
                 got = type(tensor).__name__ if shape is None else f"shape {shape}"
                 raise ValueError(f"{name}: expected a tensor of shape (..., {', '.join(map(str, event))}), got {got}")
-            shapes.append(torch.Size(shape[: len(shape) - len(event)]))
+            axes = torch.Size(shape[: len(shape) - len(event)])
+            # Most shapes are equal, and broadcasting takes as long as solving some problems does.
+            if axes == batch:
+                continue
             try:
-                torch.broadcast_shapes(*shapes)
+                batch = torch.Size(torch.broadcast_shapes(batch, axes))
             except RuntimeError:
                 raise ValueError(
-                    f"{name}: expected leading axes that broadcast with {tuple(torch.broadcast_shapes(*shapes[:-1]))}, "
-                    f"got {tuple(shapes[-1])}"
+                    f"{name}: expected leading axes that broadcast with {tuple(batch)}, got {tuple(axes)}"
                 ) from None
-        return torch.Size(torch.broadcast_shapes(*shapes))
+        return batch
 
     def _checked_batch(self, costs: Tensor) -> torch.Size:
         """The batch shape of costs together with the problem's; costs that matter must not be NaN."""
