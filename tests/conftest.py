@@ -15,6 +15,7 @@ COMPILED = [
     "compiled_counts",
     "compiled_draw",
     "compiled_gamma",
+    "compiled_interval",
     "compiled_mass",
     "compiled_pieces",
     "compiled_quantile",

@@ -65,7 +65,7 @@ class Sweep:
         self.costs = self.base.sample().double()
         self.value = self.problem.solve(self.costs)
         self.conditionals = cost_conditionals(self.base, rank)
-        if sliced and not isinstance(self.conditionals, SlicedCosts):
+        if sliced and type(self.conditionals) is not SlicedCosts:
             none = lambda costs: torch.zeros(costs.shape[: costs.dim() - rank]).double()  # noqa: E731
             self.conditionals = cost_conditionals(self.base, rank, none)
 
@@ -79,8 +79,9 @@ def hide_numba():
     for name in [name for name in sys.modules if name.startswith("pyro_structured.") and "_sweep" in name]:
         if ".ops." in name:
             del sys.modules[name]
-    names = ("compiled_draw", "compiled_gamma", "compiled_quantile", "compiled_student", "maximum_flow")
-    for name in ("foundation.ops.compiled", *(f"optima.ops.{name}" for name in names)):
+    names = ("draw", "gamma", "interval", "quantile", "student")
+    parts = (f"optima.ops.compiled_{name}" for name in names)
+    for name in ("foundation.ops.compiled", "optima.ops.maximum_flow", *parts):
         sys.modules.pop(f"pyro_structured.{name}", None)
     compiled_function.cache_clear()
 

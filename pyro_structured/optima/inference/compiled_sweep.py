@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.optima.inference.cost_conditionals import MixtureCosts
 from pyro_structured.optima.inference.cost_family import CostFamily
 from pyro_structured.optima.inference.independent_costs import IndependentCosts, ShiftedCosts
-from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.optima.structures.minimum_cut import MinimumCut
 from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.optima.structures.shortest_path import ShortestPath
 
-Base = tuple[DensityFamily, np.ndarray, np.ndarray]
+Base = tuple[int, np.ndarray, np.ndarray]
 
 
 def sweep_compiled(
@@ -35,7 +35,7 @@ def sweep_compiled(
     shift = None
     while isinstance(family, ShiftedCosts):
         shift, family = family.shift if shift is None else shift + family.shift, family.costs
-    if not isinstance(family, IndependentCosts) or costs.device.type != "cpu":
+    if not isinstance(family, (IndependentCosts, MixtureCosts)) or costs.device.type != "cpu":
         return None
     if isinstance(problem, Matching) and (run := compiled_function("optima.ops.matching_sweep", "matching_sweep")):
         _sweep_matchings(run, costs, value, problem, _base(costs, problem, family, shift, uniform))
@@ -80,17 +80,22 @@ def _sweep_cuts(run: Any, costs: Tensor, value: Tensor, problem: MinimumCut, bas
 
 
 def _base(
-    costs: Tensor, problem: Problem, family: IndependentCosts, shift: Tensor | None, uniform: Tensor | None
+    costs: Tensor,
+    problem: Problem,
+    family: IndependentCosts | MixtureCosts,
+    shift: Tensor | None,
+    uniform: Tensor | None,
 ) -> Base:
-    """Family, parameters ``(N, *cost_shape, 5)``, and uniform variables ``(N, *cost_shape)`` of the costs of N rows."""
+    """Family, parameters ``(N, *cost_shape, B)``, and uniform variables ``(N, *cost_shape)`` of the costs of N rows."""
     batch = costs.shape[: costs.dim() - len(problem.cost_shape)]
     base = family.base
     if shift is not None:
-        parts = base[..., :-1], shift.unsqueeze(-1)
+        parts = base[..., :4], shift.unsqueeze(-1), base[..., 5:]
         base = torch.cat([part.expand(*torch.broadcast_shapes(base.shape[:-1], shift.shape), -1) for part in parts], -1)
     uniform = torch.rand_like(costs) if uniform is None else uniform
     return (
-        family.family,
-        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, 5).numpy(),
+        # As mixtures, whose components' family is a number of the base, so that there is one compiled function.
+        int(family.family),
+        base.expand(batch + base.shape[-2:]).reshape(-1, *problem.cost_shape, base.shape[-1]).numpy(),
         uniform.reshape(-1, *problem.cost_shape).numpy(),
     )

@@ -48,8 +48,9 @@ class ConstrainedSlice(StepKernel):
     rows of plates at once. Where the restriction of an inverse set to some costs has a closed form
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
     they are normal, truncated or half-normal, uniform, log-normal, exponential, gamma, inverse gamma, Laplace,
-    logistic, Gumbel, Weibull, Student's t, Cauchy or half-Cauchy variables, also jointly normal, and by slice sampling
-    otherwise, also if other sites depend on the costs, in the same plates.
+    logistic, Gumbel, Weibull, Student's t, Cauchy or half-Cauchy variables, also jointly normal, or if each cost is a
+    mixture (``MixtureSameFamily``) of one of these, but for gamma, inverse gamma and Student's t variables; by slice
+    sampling otherwise, also if other sites depend on the costs, in the same plates.
     Other problems have lines through the inverse set, with exact ends. No proposal is ever outside. If costs have
     several optima, in several sites or in rows of a plate that share them, they stay in the intersection of all inverse
     sets, which lines along one cost after the other explore.

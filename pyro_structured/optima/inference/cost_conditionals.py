@@ -1,8 +1,9 @@
 """Conditional distributions of some costs given all others and bounds, for any distribution of costs."""
 
-__all__ = ["cost_conditionals"]
+__all__ = ["MixtureCosts", "cost_conditionals"]
 
 from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.distributions import (
     HalfNormal,
     Laplace,
     LogNormal,
+    MixtureSameFamily,
     MultivariateNormal,
     Normal,
     StudentT,
@@ -34,6 +36,7 @@ from pyro_structured.optima.inference.independent_costs import (
     ExponentialCosts,
     GammaCosts,
     GumbelCosts,
+    IndependentCosts,
     InverseGammaCosts,
     LaplaceCosts,
     LogisticCosts,
@@ -44,7 +47,9 @@ from pyro_structured.optima.inference.independent_costs import (
     UniformCosts,
     WeibullCosts,
 )
+from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.gamma_quantile import MOST_CONCENTRATION
+from pyro_structured.optima.ops.interval_mass import WITH_MASS, interval_mass
 from pyro_structured.optima.ops.slice_sampling import slice_sample
 from pyro_structured.optima.ops.student_quantile import MOST_FREEDOM
 from pyro_structured.optima.structures.box import Box
@@ -175,6 +180,58 @@ class SlicedCosts(CostFamily):
         return torch.randn_like(costs) * self.width
 
 
+class MixtureCosts(SlicedCosts):
+    """Independent costs that are mixtures of K components: exact draws in boxes, of a component and of its costs.
+
+    :cvar DensityFamily family: Mixtures.
+    :param IndependentCosts components: Distributions of the components, of parameters of shape ``(..., P, K)``.
+    :param Tensor logits: Logarithms of the weights, shape ``(..., P, K)``.
+    :param sliced: Arguments of :class:`SlicedCosts`, for lines.
+    """
+
+    family = DensityFamily.MIXTURE
+
+    def __init__(self, components: IndependentCosts, logits: Tensor, *sliced: Any) -> None:
+        super().__init__(*sliced)
+        self.components = components
+        parameters = components.loc, components.scale, components.low, components.high
+        # Weights are those of components that are truncated already.
+        logits = logits - interval_mass(components.family, *parameters)
+        self._parts = torch.stack(torch.broadcast_tensors(logits, *parameters), -1)
+
+    def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:
+        """Quantiles of the components that uniform variables choose, by the rest of these variables, shape
+        ``(..., b)``.
+        """
+        index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
+        number = self._parts.shape[-2]
+        parts = self._parts.expand(costs.shape + (number, 5))
+        parts = parts.gather(-3, index[..., None, None].expand(index.shape + (number, 5)))
+        logits, loc, scale, least, most = parts.unbind(-1)
+        low, high = torch.maximum(box.low.unsqueeze(-1), least), torch.minimum(box.high.unsqueeze(-1), most)
+        masses = torch.softmax(logits + interval_mass(self.components.family, loc, scale, low, high), -1).nan_to_num()
+        share, below = uniform.gather(-1, index).unsqueeze(-1), masses.cumsum(-1)
+        places = torch.arange(number, device=costs.device)
+        last = torch.where(masses > 0, places, 0).amax(-1, keepdim=True)
+        chosen = (share >= below).sum(-1, keepdim=True).minimum(last)
+        mass, before = masses.gather(-1, chosen), (below - masses).gather(-1, chosen)
+        rest = ((share - before) / mass).nan_to_num().clamp(0.0, 1.0)
+        loc, scale, low, high = (each.gather(-1, chosen) for each in (loc, scale, low, high))
+        # Rounding must not reverse the bounds.
+        high = torch.maximum(low, high)
+        drawn = torch.where(low < high, self.components.quantile(rest, loc, scale, low, high), low).squeeze(-1)
+        return drawn if box.free is None else torch.where(box.free, drawn, costs.gather(-1, index))
+
+    @cached_property
+    def base(self) -> Tensor:
+        """Family and number of components, two numbers of no use, and 0, an additive constant; logarithm of the weight,
+        location, scale and bounds of each component; shape ``(..., P, 5 + 5 K)``.
+        """
+        number = self._parts.shape[-2]
+        head = self._parts.new_tensor([self.components.family, number, 0.0, 0.0, 0.0])
+        return torch.cat([head.expand(self._parts.shape[:-2] + (5,)), self._parts.flatten(-2)], -1)
+
+
 def cost_conditionals(
     base: Distribution, cost_rank: int, likelihood: Callable[[Tensor], Tensor] | None = None
 ) -> CostFamily:
@@ -193,13 +250,40 @@ def cost_conditionals(
     if likelihood is not None:
         return _sliced(base, entries, flat, cost_rank, likelihood)
     kind = type(entries)
-    inverted = next((INVERTED[known] for known in INVERTED if issubclass(kind, known)), None)
+    inverted = _inverted(kind)
     if not entries.event_shape and inverted is not None and not _is_nearly_normal(entries):
         return inverted(entries, flat)
     if entries is base and issubclass(kind, MultivariateNormal) and cost_rank == 1:
         precision, scale_tril = (getattr(base, name).detach().double() for name in ("precision_matrix", "scale_tril"))
         return GaussianCosts(flat(base.loc), precision, scale_tril)
+    if not entries.event_shape and isinstance(entries, MixtureSameFamily):
+        return _mixed(base, entries, flat, cost_rank)
     return _sliced(base, entries, flat, cost_rank)
+
+
+def _inverted(kind: type) -> Callable[[Any, Callable[[Tensor], Tensor]], CostFamily] | None:
+    return next((INVERTED[known] for known in INVERTED if issubclass(kind, known)), None)
+
+
+def _mixed(base: Any, entries: Any, flat: Callable[[Tensor], Tensor], cost_rank: int) -> SlicedCosts:
+    """Mixtures; by slices if intervals of their components have no probabilities in closed form, or components have
+    different bounds: torch takes what all of them support for the support of the mixture.
+    """
+    logits, components = entries.mixture_distribution.logits, entries.component_distribution
+
+    def flat_components(tensor: Tensor) -> Tensor:
+        shape = base.batch_shape + base.event_shape + logits.shape[-1:]
+        return tensor.detach().double().expand(shape).flatten(-cost_rank - 1, -2)
+
+    inverted = _inverted(type(components))
+    costs = None if inverted is None else inverted(components, flat_components)
+    if not isinstance(costs, IndependentCosts) or costs.family not in WITH_MASS or not _has_one_support(costs):
+        return _sliced(base, entries, flat, cost_rank)
+    return _sliced(base, entries, flat, cost_rank, kind=partial(MixtureCosts, costs, flat_components(logits)))
+
+
+def _has_one_support(components: IndependentCosts) -> bool:
+    return all(bool((bound == bound[..., :1]).all()) for bound in (components.low, components.high))
 
 
 def _is_nearly_normal(entries: Any) -> bool:
@@ -215,6 +299,7 @@ def _sliced(
     flat: Callable[[Tensor], Tensor],
     cost_rank: int,
     likelihood: Callable[[Tensor], Tensor] | None = None,
+    kind: Callable[..., SlicedCosts] = SlicedCosts,
 ) -> SlicedCosts:
     low, high = map(flat, support_bounds(base))
     # Steps only have to have the right order of magnitude; they must not depend on the present costs.
@@ -235,4 +320,4 @@ def _sliced(
         return terms.flatten(-cost_rank)
 
     independent = likelihood is None and not entries.event_shape and entries is not base
-    return SlicedCosts(log_density, entry_log_density if independent else None, low, high, width)
+    return kind(log_density, entry_log_density if independent else None, low, high, width)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_gamma import compiled_gamma_quantile
+from pyro_structured.optima.ops.compiled_interval import compiled_interval_mass
 from pyro_structured.optima.ops.compiled_quantile import compiled_quantile, log_mix
 from pyro_structured.optima.ops.compiled_student import compiled_student_quantile
 from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
@@ -84,23 +85,15 @@ def _cauchy_quantile(uniform: float, low: float, high: float) -> float:
 
 
 @compiled
-def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: float, high: float) -> float:
-    """Quantile of a variable between bounds, plus a constant.
-
-    :param uniform: A probability between 0 and 1.
-    :param DensityFamily family: Family of the variable's distribution.
-    :param np.ndarray base: Location, scale and own bounds of the variable, and the constant, shape ``(5,)``.
-    :param low: Another lower bound, or -inf, of the sum.
-    :param high: Another upper bound, or +inf, of the sum.
-    """
-    loc: float = base[0]
-    scale: float = base[1]
-    shift: float = base[4]
-    low = max(low - shift, base[2])
+def _truncated(
+    uniform: float, family: int, loc: float, scale: float, least: float, most: float, low: float, high: float
+) -> float:
+    """Quantile of a variable with its own bounds between two others."""
+    low = max(low, least)
     # Rounding must not reverse the bounds.
-    high = max(low, min(high - shift, base[3]))
+    high = max(low, min(high, most))
     if low == high:
-        return low + shift
+        return low
     if family == DensityFamily.NORMAL:
         quantile = loc + scale * compiled_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     elif family == DensityFamily.UNIFORM:
@@ -124,7 +117,58 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     elif family == DensityFamily.GUMBEL:
         quantile = loc + scale * _gumbel_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
     else:
-        least = (math.log(low) - loc) / scale if low > 0 else -math.inf
-        most = (math.log(high) - loc) / scale if high > 0 else -math.inf
-        quantile = math.exp(loc + scale * compiled_quantile(uniform, least, most))
-    return max(min(quantile, high), low) + shift
+        start = (math.log(low) - loc) / scale if low > 0 else -math.inf
+        end = (math.log(high) - loc) / scale if high > 0 else -math.inf
+        quantile = math.exp(loc + scale * compiled_quantile(uniform, start, end))
+    return max(min(quantile, high), low)
+
+
+@compiled
+def _of_mixture(uniform: float, base: np.ndarray, low: float, high: float) -> float:
+    """A variable of the component that a uniform variable chooses, whose rest draws it."""
+    family, number = int(base[0]), int(base[1])
+    masses = np.empty(number)
+    for place in range(number):
+        weight, loc, scale, least, most = _component(base, place)
+        masses[place] = weight + compiled_interval_mass(family, loc, scale, max(low, least), min(high, most))
+    largest = masses.max()
+    if largest == -math.inf:
+        return max(low, float(base[8]))
+    total = 0.0
+    for place in range(number):
+        masses[place] = math.exp(masses[place] - largest)
+        total += masses[place]
+    rest, chosen = uniform * total, 0
+    for place in range(number):
+        if masses[place] > 0:
+            chosen = place
+            if rest < masses[place]:
+                break
+            rest -= masses[place]
+    weight, loc, scale, least, most = _component(base, chosen)
+    return _truncated(min(rest / masses[chosen], 1.0), family, loc, scale, least, most, low, high)
+
+
+@compiled
+def _component(base: np.ndarray, place: int) -> tuple[float, float, float, float, float]:
+    """Logarithm of the weight, location, scale and bounds of a component."""
+    first = 5 * (place + 1)
+    return base[first], base[first + 1], base[first + 2], base[first + 3], base[first + 4]
+
+
+@compiled
+def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: float, high: float) -> float:
+    """Quantile of a variable between bounds, plus a constant.
+
+    :param uniform: A probability between 0 and 1.
+    :param DensityFamily family: Family of the variable's distribution.
+    :param np.ndarray base: Location, scale and own bounds of the variable, and the constant, shape ``(5,)``. For
+        mixtures the family of K components, K, two numbers of no use and the constant, followed by the logarithm of the
+        weight, location, scale and own bounds of each component, shape ``(5 + 5 K,)``.
+    :param low: Another lower bound, or -inf, of the sum.
+    :param high: Another upper bound, or +inf, of the sum.
+    """
+    shift: float = base[4]
+    if family == DensityFamily.MIXTURE:
+        return _of_mixture(uniform, base, low - shift, max(low, high) - shift) + shift
+    return _truncated(uniform, family, base[0], base[1], base[2], base[3], low - shift, high - shift) + shift

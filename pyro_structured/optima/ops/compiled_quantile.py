@@ -1,14 +1,15 @@
-"""Quantiles of standard normal variables between bounds, one number at a time, for compiled loops."""
+"""Quantiles and probabilities of standard normal variables between bounds, one at a time, for compiled loops."""
 
-__all__ = ["compiled_quantile", "log_mix"]
+__all__ = ["compiled_quantile", "log_mix", "log_normal_mass"]
 
 import math
 
 from pyro_structured.foundation.ops.compiled import compiled
-from pyro_structured.optima.ops.truncated_normal import NEWTON_STEPS
+from pyro_structured.optima.ops.truncated_normal import NARROW, NEWTON_STEPS
 
 # Below this number, tail probabilities become too small for a double.
 FAR = -36.0
+LOG_ROOT, HALF = 0.5 * math.log(2 * math.pi), 1 / math.sqrt(2)
 # From this probability on, and as far from 1, one fraction is enough.
 CENTRE_FROM = 0.075
 # Wichura (1988), Algorithm AS 241, PPND16: numerators and denominators, highest powers first.
@@ -129,6 +130,41 @@ def _mills(x: float) -> float:
     """Tail probability divided by the density, times x: the asymptotic series, exact up to rounding beyond 36."""
     t = x**-2
     return 1 - t * (1 - t * (3 - t * (15 - t * (105 - t * (945 - t * 10395)))))
+
+
+@compiled
+def log_normal_mass(low: float, high: float, width: float) -> float:
+    """Logarithm of the probability between two numbers, as
+    :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` gives it.
+
+    :param low: A number or -inf.
+    :param high: A larger number or +inf.
+    :param width: Their difference.
+    """
+    if low + high > 0:
+        low, high = -high, -low
+    if width * (1 + abs(low)) < NARROW:
+        middle = (low + high) / 2
+        square, part = middle**2, width**2
+        series = (square - 1) * part / 24 + (square**2 - 6 * square + 3) * part**2 / 1920
+        return math.log(width) + math.log1p(series) - square / 2 - LOG_ROOT
+    if high <= 0:
+        below = _log_tail(high)
+        return below + math.log(-math.expm1(_log_tail_ratio(low, high) if low > -math.inf else -math.inf))
+    outside = _tail_mass(low) + _tail_mass(-high)
+    return math.log1p(-outside) if outside < 0.5 else math.log((math.erf(high * HALF) + math.erf(-low * HALF)) / 2)
+
+
+@compiled
+def _log_tail(x: float) -> float:
+    """Logarithm of the probability below a number that is not positive."""
+    return math.log(_tail_mass(x)) if x >= FAR else math.log(_mills(-x) / -x) - x * x / 2 - LOG_ROOT
+
+
+@compiled
+def _log_tail_ratio(low: float, high: float) -> float:
+    """Logarithm of the ratio of the tails below two numbers that are not positive."""
+    return _log_ratio(low, high) if high < FAR else _log_tail(low) - _log_tail(high)
 
 
 @compiled

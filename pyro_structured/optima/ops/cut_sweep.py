@@ -34,7 +34,8 @@ def cut_sweep(
     :param np.ndarray labels: Labels, 0 or 1, int64 of shape ``(N, n)``.
     :param DensityFamily family: The distributions of all costs.
     :param np.ndarray base: Location, scale, lower bound, or -inf, upper bound, or +inf, and additive constant of all
-        costs; float64, shape ``(N, 2 n + E, 5)``.
+        costs; float64, shape ``(N, 2 n + E, 5)``;
+        for mixtures as :func:`~pyro_structured.optima.ops.compiled_draw.compiled_draw` takes it.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, 2 n + E)``.
 
     O(N · (n + E) · n E²) at worst, and next to O(N · (n + E)) where searches stay near the entries. Exact up to

@@ -34,6 +34,7 @@ class DensityFamily(IntEnum):
     :cvar CAUCHY: Cauchy's distribution, truncated to the bounds.
     :cvar STUDENT: Student's t distribution of this scale around zero, with the location as its degrees of freedom,
         truncated to the bounds.
+    :cvar MIXTURE: Mixtures of variables of one of the families above.
     """
 
     UNIFORM = 0
@@ -48,3 +49,4 @@ class DensityFamily(IntEnum):
     INVERSE_GAMMA = 9
     CAUCHY = 10
     STUDENT = 11
+    MIXTURE = 12

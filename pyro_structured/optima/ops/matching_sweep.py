@@ -37,7 +37,8 @@ def matching_sweep(
     :param bool maximize: Whether the costs are rewards.
     :param DensityFamily family: The distributions of all costs.
     :param np.ndarray base: Location, scale, lower bound, or -inf, upper bound, or +inf, and additive constant of all
-        costs; float64, shape ``(N, rows, columns, 5)``.
+        costs; float64, shape ``(N, rows, columns, 5)``;
+        for mixtures as :func:`~pyro_structured.optima.ops.compiled_draw.compiled_draw` takes it.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, rows, columns)``.
 
     O(N · rows · columns²), and exact up to rounding.

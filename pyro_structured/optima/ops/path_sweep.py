@@ -276,7 +276,8 @@ def path_sweep(
     :param np.ndarray targets: Last nodes of the paths, integers of shape ``(N,)``.
     :param DensityFamily family: The distributions of all costs.
     :param np.ndarray base: Location, scale, lower bound of at least 0, upper bound, or +inf, and additive constant of
-        at least 0 of all costs; float64, shape ``(N, E, 5)``.
+        at least 0 of all costs; float64, shape ``(N, E, 5)``;
+        for mixtures as :func:`~pyro_structured.optima.ops.compiled_draw.compiled_draw` takes it.
     :param np.ndarray uniform: Uniform variables, one for every cost, float64, shape ``(N, E)``.
 
     O(N · n · (E + n log n)) for n nodes at worst; in large networks nearly O(N · (E + n log n)), since nodes come from

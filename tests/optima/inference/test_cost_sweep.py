@@ -54,6 +54,10 @@ def bases(problem):
         "gamma": dist.Gamma(2.0 + loc, torch.full_like(loc, 4.0)).to_event(rank),
         "log-normal": dist.LogNormal(loc - 1, 0.3 + loc / 2).to_event(rank),
         "exponential": dist.Exponential(1 / loc).to_event(rank),
+        "mixture of entries": dist.MixtureSameFamily(
+            dist.Categorical(torch.tensor([0.4, 0.6]).expand(*shape, 2)),
+            TruncatedNormal(loc.unsqueeze(-1), torch.tensor([0.1, 0.4]).double(), 0.0, 1.2),
+        ).to_event(rank),
     }
     if isinstance(problem.cost_low, float) and problem.cost_low < 0:
         found["normal"] = dist.Normal(loc, 0.3).to_event(rank)

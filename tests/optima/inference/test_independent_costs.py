@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyro.distributions import InverseGamma
 
 from pyro_structured.foundation.ops.optional_numba import compiled_function
-from pyro_structured.optima.inference.cost_conditionals import SlicedCosts, cost_conditionals
+from pyro_structured.optima.inference.cost_conditionals import MixtureCosts, SlicedCosts, cost_conditionals
 from pyro_structured.optima.inference.independent_costs import (
     CauchyCosts,
     GumbelCosts,
@@ -18,6 +18,7 @@ from pyro_structured.optima.inference.independent_costs import (
     LogisticCosts,
     WeibullCosts,
 )
+from pyro_structured.optima.structures.box import Box
 
 DIGITS = 1200
 SHAPE = 1.7
@@ -116,3 +117,34 @@ def test_weibull_powers_beyond_the_range_of_numbers(concentration, low, high, ex
 def test_what_would_lose_digits_takes_slices(base):
     costs = torch.distributions.Independent(base, 1)
     assert isinstance(cost_conditionals(costs, 1), SlicedCosts)
+
+
+@pytest.mark.parametrize(
+    "components, is_exact",
+    [
+        (torch.distributions.Normal(torch.tensor([[-3.0, 3.0]]), 1.0), True),
+        (torch.distributions.Uniform(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 2.0]])), False),
+        (torch.distributions.Gamma(torch.tensor([[2.0, 3.0]]), 1.0), False),
+    ],
+)
+def test_mixtures_of_entries(components, is_exact):
+    """Exact draws reach all components at once; others are slices."""
+    weights = torch.distributions.Categorical(torch.tensor([[0.25, 0.75]]))
+    mixture = torch.distributions.MixtureSameFamily(weights, components)
+    family = cost_conditionals(torch.distributions.Independent(mixture, 1), 1)
+    assert isinstance(family, SlicedCosts) and isinstance(family, MixtureCosts) == is_exact
+    if not is_exact:
+        return
+    costs, uniform = torch.full((1,), -3.0).double(), torch.linspace(1e-6, 1 - 1e-6, 1001).double()
+    box = Box(torch.zeros(1, dtype=torch.long), *torch.tensor([[-torch.inf], [torch.inf]]).double())
+    drawn = family.draw(costs.expand(1001, 1), box, uniform.unsqueeze(-1))
+    assert ((drawn < 0).double().mean() - 0.25).abs() < 2e-3
+    # An interval without a length, and one where the weights are others.
+    box = Box(box.index, *torch.tensor([[2.0], [2.0]]).double())
+    assert (family.draw(costs.expand(1001, 1), box, uniform.unsqueeze(-1)) == 2.0).all()
+    low, high = torch.tensor([[-0.5], [1.0]]).double()
+    drawn = family.draw(costs.expand(1001, 1), Box(box.index, low, high), uniform.unsqueeze(-1)).squeeze(-1)
+    places = torch.linspace(-0.5, 1.0, 10_001).double()
+    density = mixture.log_prob(places.unsqueeze(-1).float()).exp().squeeze(-1).double()
+    expected = (places * density).sum() / density.sum()
+    assert (drawn.mean() - expected).abs() < 2e-3

@@ -19,6 +19,11 @@ def random_problem(shape, batch, maximize, has_forbidden):
     return Matching(rows, columns, allowed=allowed.scatter(-1, some.unsqueeze(-1), True), maximize=maximize)
 
 
+def mixture(components):
+    logits = torch.linspace(-0.5, 0.5, components.batch_shape[-1], dtype=torch.double)
+    return dist.MixtureSameFamily(dist.Categorical(logits=logits.expand(components.batch_shape)), components)
+
+
 BASES = {
     "normal": lambda loc: dist.Normal(loc, 0.5),
     "truncated": lambda loc: TruncatedNormal(loc, 0.5, loc - 0.4, 1.5),
@@ -34,6 +39,11 @@ BASES = {
     "half-normal": lambda loc: dist.HalfNormal(loc + 0.1),
     "Cauchy": lambda loc: dist.Cauchy(loc, 0.5),
     "Student": lambda loc: dist.StudentT(loc + 0.5, loc, 0.5),
+    "mixture": lambda loc: mixture(dist.Normal(loc.unsqueeze(-1) + torch.tensor([0.0, 3.0]), 0.5)),
+    "mixture of truncated": lambda loc: mixture(
+        TruncatedNormal(loc.unsqueeze(-1) + torch.tensor([0.0, 0.5]), 0.5, loc.unsqueeze(-1) - 0.4, 1.5)
+    ),
+    "mixture of Gumbel": lambda loc: mixture(dist.Gumbel(loc.unsqueeze(-1), torch.tensor([0.3, 1.0, 2.0]).double())),
 }
 
 

@@ -20,6 +20,10 @@ BASES = {
     "inverse gamma": lambda loc: dist.InverseGamma(loc + 2, loc + 1),
     "half-normal": lambda loc: dist.HalfNormal(loc + 0.1),
     "half-Cauchy": lambda loc: dist.HalfCauchy(loc + 0.1),
+    "mixture": lambda loc: dist.MixtureSameFamily(
+        dist.Categorical(torch.tensor([0.3, 0.7]).expand(*loc.shape, 2)),
+        dist.Weibull(loc.unsqueeze(-1) + torch.tensor([0.1, 2.0]), torch.tensor([0.8, 2.0]).double()),
+    ),
 }
 
 
