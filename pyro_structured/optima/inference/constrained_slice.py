@@ -49,10 +49,11 @@ class ConstrainedSlice(StepKernel):
     (:meth:`~pyro_structured.structures.Problem.boxes`), these are drawn from their conditional distribution: exactly if
     they are normal, truncated or half-normal, uniform, log-normal, exponential, gamma, inverse gamma, Laplace,
     logistic, Gumbel, Weibull, Student's t, Cauchy or half-Cauchy variables, also jointly normal, or if each cost is a
-    mixture (``MixtureSameFamily``) of one of these, but for gamma, inverse gamma and Student's t variables; by slice
-    sampling otherwise, also if other sites depend on the costs, in the same plates.
-    Other problems have lines through the inverse set, with exact ends. No proposal is ever outside. If costs have
-    several optima, in several sites or in rows of a plate that share them, they stay in the intersection of all inverse
+    mixture (``MixtureSameFamily``) of one of these with the same bounds, but for gamma, inverse gamma and Student's t
+    variables; by slice sampling otherwise, also if other sites depend on the costs, in the same plates.
+    Other problems have lines through the inverse set, with exact ends. No proposal is ever outside, but for the
+    rounding of a row's largest cost: costs that are less than 1e-16 of it may be of no account. If costs have several
+    optima, in several sites or in rows of a plate that share them, they stay in the intersection of all inverse
     sets, which lines along one cost after the other explore.
 
     Alone, it stands for a composition that updates all other latent variables, too. Where costs can be drawn exactly
