@@ -44,7 +44,9 @@ def matching_sweep(
     O(N · rows · columns²), and exact up to rounding.
     """
     count = costs.shape[2]
-    arcs, work, places = np.empty((count, count)), np.empty((4, count)), np.empty(count + 1, np.int64)
+    arcs, work, places = np.empty((count, count)), np.empty((5, count)), np.empty(count + 1, np.int64)
+    # Padded to words of eight.
+    flags = np.zeros(-(-count // 8) * 8, np.uint8)
     sign = -1.0 if maximize else 1.0
     for n in range(len(costs)):
         fill_arcs(arcs, costs[n], columns[n], allowed[n], sign)
@@ -52,7 +54,7 @@ def matching_sweep(
         _find_potentials(arcs, potentials)
         for row in range(costs.shape[1]):
             own, entries, usable = columns[n, row], costs[n, row], allowed[n, row]
-            reach = _find_distances(arcs, own, potentials, distances, work[2], work[3], places, SHARE * reach)
+            reach = _find_distances(arcs, own, potentials, distances, work[2:5], flags, places, SHARE * reach)
             _draw_row(entries, own, usable, distances, sign, family, base[n, row], uniform[n, row])
             _fill_arcs_from(arcs, entries, own, usable, sign)
             _lift(arcs, own, distances, potentials)
@@ -96,8 +98,8 @@ def _find_distances(
     own: int,
     potentials: np.ndarray,
     distances: np.ndarray,
-    seen: np.ndarray,
-    keys: np.ndarray,
+    memory: np.ndarray,
+    flags: np.ndarray,
     places: np.ndarray,
     spread: float,
 ) -> float:
@@ -107,21 +109,23 @@ def _find_distances(
     and again, if they turn out to be nearer: vector instructions compute lengths of 300 columns in the time in which
     the next column is found.
 
-    :param np.ndarray seen: Memory: lengths that paths have gone on with.
-    :param np.ndarray keys: Memory: lengths less potentials, from 0 on, of columns that paths have not gone on from.
+    :param np.ndarray memory: Memory for lengths that paths have gone on with; for lengths less potentials, from 0 on,
+        of columns that paths have not gone on from; and for lengths to come.
+    :param np.ndarray flags: Memory, zeros behind the last column: whether paths go on from a column.
     :param np.ndarray places: Memory for one column more than there are.
     :return: The largest of the lengths less potentials.
     """
     count, start = len(arcs), potentials[own]
-    distances[:] = math.inf
+    current, following, seen, keys = distances, memory[0], memory[1], memory[2]
+    current[:] = math.inf
     seen[:] = math.inf
-    distances[own] = 0.0
+    current[own] = 0.0
     # As unsigned integers, numbers from zero on keep their order; minima of integers take one instruction for several.
-    integers, least = keys.view(np.uint64), np.zeros(1)
+    integers, words, least = keys.view(np.uint64), flags.view(np.uint64), np.zeros(1)
     while True:
         for column in range(count):
-            key = max(distances[column] - potentials[column] + start, 0.0)
-            keys[column] = key if distances[column] < seen[column] else math.inf
+            key = max(current[column] - potentials[column] + start, 0.0)
+            keys[column] = key if current[column] < seen[column] else math.inf
         first = integers[0]
         for column in range(1, count):
             first = min(first, integers[column])
@@ -130,16 +134,20 @@ def _find_distances(
             break
         level, size = least[0] + spread, 0
         for column in range(count):
-            places[size] = column
-            size += keys[column] <= level
+            flags[column] = keys[column] <= level
+        for word in range(len(words)):
+            if words[word] > 0:
+                for column in range(8 * word, 8 * word + 8):
+                    places[size] = column
+                    size += flags[column]
         for column in places[:size]:
-            if distances[column] < seen[column]:
+            length = current[column]
+            if length < seen[column]:
                 # The least length is final, whatever rounding makes of it.
-                seen[column] = distances[column] if keys[column] > least[0] else -math.inf
-                distance = distances[column]
-                for other in range(count):
-                    length, known = arcs[column, other] + distance, distances[other]
-                    distances[other] = length if length < known else known
+                seen[column] = length if keys[column] > least[0] else -math.inf
+                _go_on(arcs[column], length, current, following)
+                current, following = following, current
+    distances[:] = current
     reach = -start
     for column in range(count):
         if distances[column] < math.inf:
@@ -148,6 +156,16 @@ def _find_distances(
         reached = distances[column] < math.inf
         potentials[column] = distances[column] if reached else potentials[column] + reach
     return float(reach + start)
+
+
+@compiled
+def _go_on(arcs: np.ndarray, length: float, lengths: np.ndarray, following: np.ndarray) -> None:
+    """Fills in the lengths with paths that go on from a column: in another place, since vector instructions that store
+    some numbers only are slow.
+    """
+    for column in range(len(arcs)):
+        through = arcs[column] + length
+        following[column] = through if through < lengths[column] else lengths[column]
 
 
 @compiled
