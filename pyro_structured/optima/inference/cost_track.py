@@ -11,6 +11,7 @@ from torch.distributions import MultivariateNormal
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.inference.noncentered_costs import (
     location_and_scale,
     noise_curvature,
@@ -39,6 +40,9 @@ class CostTrack:
     allows an interval of x around the present costs. So x can be summed out of the density of t, and be drawn
     afterwards; what the table misses is known from densities of the draws.
 
+    Bounds of truncated normal costs move as their locations and scales would move them, or stay. Those that stay leave
+    an interval of x, as inverse sets do, and the probability between bounds, a function of t, divides the density.
+
     The places of the table of each row are a lattice with a random phase, so that from all points of a curve, the same
     tables are as likely, but for where they begin and end, which is where the density has fallen by exp(-33).
 
@@ -47,6 +51,8 @@ class CostTrack:
         distribution begins with ``rows``.
     :param Tensor change: v, zero where locations stay, the same shape.
     :param Tensor growth: c, the change of the logarithms of the scales, the same shape; zero where scales stay.
+    :param stays: Whether lower and upper bounds of truncated normal costs stay while costs move, booleans of the same
+        shape; ``None``: they move, too.
     :param Problem problem: The problem.
     :param Tensor value: Optima of the costs.
     :param span: Least and largest t.
@@ -62,12 +68,14 @@ class CostTrack:
         costs: Tensor,
         change: Tensor,
         growth: Tensor,
+        stays: tuple[Tensor, Tensor] | None,
         problem: Any,
         value: Tensor,
         span: tuple[float, float],
         dtype: torch.dtype,
     ) -> None:
         self._base, self._costs, self._change, self._growth, self._dtype = base, costs, change, growth, dtype
+        self._stays = stays
         self._axes = tuple(range(costs.dim() - len(problem.cost_shape), costs.dim()))
         self._grows = bool(growth.any())
         self._loc, self._scale = _parameters(base, costs)
@@ -93,7 +101,12 @@ class CostTrack:
         if self._table is None:
             return torch.zeros_like(distance)
         mass = self._table.log_mass(*(end.unsqueeze(-1) - distance for end in self._ends))
-        return mass.masked_fill(~self._moves.unsqueeze(-1), 0.0).reshape(-1, len(distance)).sum(0)
+        if self._stays is not None:
+            # Of an interval that is all tail, too: the density is divided by a mass as small.
+            infinity = mass.new_full((*mass.shape[:-1], 1), torch.inf)
+            mass = mass.masked_fill(mass < self._table.log_mass(-infinity, infinity) - DROP, -torch.inf)
+        total = mass.masked_fill(~self._moves.unsqueeze(-1), 0.0).reshape(-1, len(distance)).sum(0)
+        return total if self._stays is None else total - self._log_normaliser(distance)
 
     def draw(self, distance: float) -> tuple[Tensor, Tensor]:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
@@ -135,11 +148,26 @@ class CostTrack:
         growth = self._growth.reshape(self._growth.shape + (1,) * (scale.dim() - loc.dim()))
         bend = (loc - self._loc - distance * self._change).abs()
         is_straight = bool((bend <= rounding * (self._change.abs() + _deviations(self._scale, bend))).all())
-        return is_straight and torch.allclose(scale, self._scale * torch.exp(distance * growth), rounding, 0.0)
+        if not is_straight or not torch.allclose(scale, self._scale * torch.exp(distance * growth), rounding, 0.0):
+            return False
+        if not _is_truncated(base):
+            return True
+        found = _bounds_along(self._base, base, distance, self._change, self._growth, rounding)
+        return all(
+            bool((follows if stays is None else torch.where(stays, remains, follows)).all())
+            for (follows, remains), stays in zip(found, self._stays or (None, None), strict=True)
+        )
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:
-        """Ends of the interval of x that the inverse set allows."""
+        """Ends of the interval of x that the inverse set allows, and bounds that stay."""
+        low, high = self._inverse_set_ends()
+        if self._stays is None:
+            return low, high
+        first, last = self._interval(*self._bounds(*self._stays))
+        return torch.maximum(low, first), torch.minimum(high, last)
+
+    def _inverse_set_ends(self) -> tuple[Tensor, Tensor]:
         assert self._table is not None
         problem, value = self._problem, self._value
         if not self._grows:
@@ -159,7 +187,8 @@ class CostTrack:
         """The density of x - t on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
         spacing = self._spacing().unsqueeze(-1)
         phase = torch.rand_like(spacing)
-        first, last = (end.unsqueeze(-1) for end in self._support())
+        bounds = support_bounds(self._base) if self._stays is None else self._bounds(*(~stays for stays in self._stays))
+        first, last = (end.unsqueeze(-1) for end in self._interval(*bounds))
         count = FIRST_PLACES
         while count <= MOST_PLACES:
             lattice = torch.arange(-count, count + 1, dtype=torch.double, device=spacing.device) + phase
@@ -189,13 +218,21 @@ class CostTrack:
         curvature = noise_curvature(self._base) * self._growth**2 if self._grows else self._drift**2
         return SPACING * curvature.sum(self._axes).masked_fill(~self._moves, 1.0).rsqrt()
 
-    def _support(self) -> tuple[Tensor, Tensor]:
-        """Least and largest x that the support of the costs allows."""
+    def _bounds(self, has_low: Tensor, has_high: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds of some of the costs, and infinite ones of the others."""
         low, high = support_bounds(self._base)
+        return torch.where(has_low, low, -torch.inf), torch.where(has_high, high, torch.inf)
+
+    def _interval(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Least and largest x with which costs are between bounds."""
         if self._grows:
-            # Costs that grow away from their location, or back, have no bound but one beyond them.
-            x = ((high - self._loc) / self._offset).log() / self._growth
-            first, last = (x.masked_fill(~rises, torch.nan) for rises in (self._growth < 0, self._growth > 0))
+            # Costs move away from their location, or towards it: between the farther bound, and the nearer one if the
+            # location is not between them.
+            is_above, size = self._offset > 0, self._offset.abs()
+            farther = torch.where(is_above, high - self._loc, self._loc - low) / size
+            nearer = torch.where(is_above, low - self._loc, self._loc - high) / size
+            rises, steps = self._growth > 0, self._growth.masked_fill(self._growth == 0, torch.nan)
+            first, last = (torch.where(rises == is_last, farther, nearer).log() / steps for is_last in (False, True))
         else:
             rises, steps = self._change > 0, self._change.masked_fill(self._change == 0, torch.nan)
             first, last = (
@@ -205,6 +242,26 @@ class CostTrack:
             first.nan_to_num(-torch.inf, neginf=-torch.inf).amax(self._axes),
             last.nan_to_num(torch.inf, posinf=torch.inf).amin(self._axes),
         )
+
+    def _log_normaliser(self, distance: Tensor) -> Tensor:
+        """Logarithms of the probability between bounds, all costs together, at distances t of shape ``(M,)``."""
+        assert self._stays is not None
+        low, high = (bound.expand(self._costs.shape) for bound in support_bounds(self._base))
+        chosen = self._stays[0] | self._stays[1]
+        loc, scale, change, growth, low, high, low_stays, high_stays = (
+            numbers[chosen] for numbers in (self._loc, self._scale, self._change, self._growth, low, high, *self._stays)
+        )
+        masses = []
+        for part in distance.split(max(1, AT_ONCE // max(1, len(loc)))):
+            t = part.unsqueeze(-1)
+            path = loc, change, growth, t
+            least, most = (
+                torch.where(low_stays, low, _moved(low, *path)),
+                torch.where(high_stays, high, _moved(high, *path)),
+            )
+            place, spread = loc + t * change, scale * torch.exp(t * growth)
+            masses.append(_log_mass((least - place) / spread, (most - place) / spread).sum(-1))
+        return torch.cat(masses)
 
 
 def cost_track(
@@ -218,8 +275,8 @@ def cost_track(
     dtype: torch.dtype,
 ) -> CostTrack | None:
     """The track of costs along a line of parameters, or ``None`` where neither locations nor scales stay, scales of a
-    row grow by different factors and the problem has other coefficients than zeros and ones, a distribution does not
-    tell rows apart, or the family of costs has no tracks.
+    row grow by different factors and the problem has other coefficients than zeros and ones, bounds of truncated normal
+    costs neither stay nor follow, a distribution does not tell rows apart, or the family of costs has no tracks.
 
     :param base: Distribution of the costs at the present parameters.
     :param other: Distribution at other parameters of the line.
@@ -252,8 +309,47 @@ def cost_track(
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
             return None
         growth = factors.log() / distance
-    track = CostTrack(base, costs, change, growth, problem, value, span, dtype)
+    stays = None
+    if _is_truncated(base):
+        found = _bounds_along(base, other, distance, change, growth, rounding)
+        if not all(bool((follows | remains).all()) for follows, remains in found):
+            return None
+        low_stays, high_stays = (~follows for follows, _ in found)
+        stays = (low_stays, high_stays) if bool((low_stays | high_stays).any()) else None
+    track = CostTrack(base, costs, change, growth, stays, problem, value, span, dtype)
     return track if track.is_complete else None
+
+
+def _is_truncated(base: Any) -> bool:
+    return isinstance(entry_distribution(base), TruncatedNormal)
+
+
+def _bounds_along(
+    base: Any, other: Any, distance: float, change: Tensor, growth: Tensor, rounding: float
+) -> list[tuple[Tensor, Tensor]]:
+    """Whether lower bounds follow locations and scales, and whether they remain; and the same of upper bounds."""
+    loc, scale = _parameters(base, change)
+    error, found = rounding * (change.abs() + scale), []
+    for bound, there in zip(support_bounds(base), support_bounds(other), strict=True):
+        moved = _moved(bound, loc, change, growth, torch.tensor(distance, dtype=torch.double))
+        follows, remains = ((there == place) | ((there - place).abs() <= error) for place in (moved, bound))
+        found.append((follows, remains))
+    return found
+
+
+def _log_mass(low: Tensor, high: Tensor) -> Tensor:
+    """Logarithms of normal probabilities between bounds, with fewer digits where these are close to each other than
+    :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` has, in a third of its time.
+    """
+    is_upper = low + high > 0
+    low, high = torch.where(is_upper, -high, low), torch.where(is_upper, -low, high)
+    below: Tensor = torch.special.log_ndtr(high)
+    return below + (-torch.expm1(torch.special.log_ndtr(low) - below)).log()
+
+
+def _moved(bound: Tensor, loc: Tensor, change: Tensor, growth: Tensor, distance: Tensor) -> Tensor:
+    """Bounds that follow locations and scales to a distance."""
+    return loc + (bound - loc) * torch.exp(distance * growth) + distance * change
 
 
 def _is_alike(base: Any, other: Any, rounding: float) -> bool:

@@ -19,7 +19,7 @@ from pyro_structured.optima.ops.truncated_normal import truncated_from_log_odds,
 
 # Log-densities of noise, up to constants, by distributions of costs.
 NOISE_DENSITIES: list[tuple[tuple[Any, ...], Callable[[Tensor], Tensor]]] = [
-    ((td.Normal, td.HalfNormal, td.MultivariateNormal), lambda noise: -noise.square() / 2),
+    ((td.Normal, td.HalfNormal, TruncatedNormal, td.MultivariateNormal), lambda noise: -noise.square() / 2),
     ((td.Uniform,), torch.zeros_like),
     ((td.Exponential,), torch.neg),
     ((td.Laplace,), lambda noise: -noise.abs()),
@@ -82,10 +82,12 @@ def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
     whose logarithm, or which itself, has a log-concave density, in double precision; ``None`` for others.
 
     Both broadcast with the costs, but Cholesky factors have one more axis. Location and scale of costs between two
-    bounds are the lower bound and the distance to the upper one; of exponential costs, 0 and the mean; of log-normal
-    costs, 0 and the median.
+    bounds are the lower bound and the distance to the upper one; of truncated normal costs, those before they are
+    truncated; of exponential costs, 0 and the mean; of log-normal costs, 0 and the median.
     """
     base = entry_distribution(base)
+    if isinstance(base, TruncatedNormal):
+        return base.loc.detach().double(), base.scale.detach().double()
     if noise_shape(base) is not None:
         scale = (base.loc.double().exp() if isinstance(base, td.LogNormal) else base.scale).detach().double()
         return torch.zeros((), dtype=torch.double, device=scale.device), scale

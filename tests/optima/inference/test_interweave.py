@@ -288,6 +288,17 @@ def test_what_is_not_linear(kind):
 SLOPES = torch.tensor([[1.0, -0.5, 0.0], [0.0, 2.0, 1.0]], dtype=torch.double)
 COVARIANCE = torch.tensor([[1.0, 0.5, 0.0], [0.5, 2.0, 0.3], [0.0, 0.3, 1.0]], dtype=torch.double)
 FACTOR = torch.linalg.cholesky(COVARIANCE).expand(2, 3, 3)
+# Bounds on either side of locations, and on one.
+LOWER = torch.tensor([[0.5, -1.5, -torch.inf], [-1.0, 2.2, 0.0]], dtype=torch.double)
+UPPER = torch.tensor([[torch.inf, 0.5, -0.2], [3.0, 4.0, 1.5]], dtype=torch.double)
+
+
+def followed(loc):
+    """Bounds of one half of the costs, which stay, and of the others, which follow their locations."""
+    stays = torch.tensor([[True, False, False], [False, True, True]])
+    return torch.where(stays, -0.5, loc - 0.4), torch.where(stays, 1.0, loc + 1.0)
+
+
 # Costs as functions of a parameter, and whether it changes their scales.
 ON_TRACKS = {
     "locations of normal costs": (lambda psi: dist.Normal(psi * SLOPES, 0.7).to_event(1), False),
@@ -303,18 +314,24 @@ ON_TRACKS = {
     "rates": (lambda psi: dist.Exponential(psi.exp() * (1 + SLOPES**2)).to_event(1), True),
     "moving ends": (lambda psi: dist.Uniform(psi * SLOPES, psi * SLOPES + 4).to_event(1), False),
     "upper ends": (lambda psi: dist.Uniform(0 * SLOPES, (1 + SLOPES**2) * psi.exp()).to_event(1), True),
+    "locations between bounds": (lambda psi: TruncatedNormal(psi * SLOPES, 0.7, -0.5, 1.0).to_event(1), False),
+    "scales between bounds": (lambda psi: TruncatedNormal(SLOPES, psi.exp(), LOWER, UPPER).to_event(1), True),
+    "bounds that follow": (lambda psi: TruncatedNormal(psi * SLOPES, 0.7, *followed(psi * SLOPES)).to_event(1), False),
     "rates of entries": (lambda psi: dist.Exponential((psi * SLOPES).exp()).to_event(1), True),
     "locations of log-normal costs": (lambda psi: dist.LogNormal(psi * SLOPES, 0.5).to_event(1), True),
     "scales of Weibull costs": (lambda psi: dist.Weibull((psi * SLOPES).exp(), 1.7).to_event(1), True),
+    "scales of bounded entries": (lambda psi: TruncatedNormal(0.0, (psi * SLOPES).exp(), 0.0).to_event(1), True),
     "scales of entries": (lambda psi: dist.Normal(SLOPES, (psi * SLOPES).exp()).to_event(1), True),
     "lengths of entries": (lambda psi: dist.Uniform(0 * SLOPES, (psi * SLOPES).exp()).to_event(1), True),
 }
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
 # Curves of these are no rays, so problems have coefficients of 0 and 1.
-CURVED = list(ON_TRACKS)[-5:]
+CURVED = list(ON_TRACKS)[-6:]
 
 
-@pytest.mark.parametrize("name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9, 10, 11, 13)])
+@pytest.mark.parametrize(
+    "name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9, 10, 11, 12, 13, 14, 16, 17)]
+)
 def test_exact_draws_stay_exact_draws(name, monkeypatch):
     """A move from a draw of the prior, given the optima of its costs, leads to another: parameters and noise keep their
     distributions, and stay independent.
@@ -443,8 +460,9 @@ def test_a_move_that_fails_ends_no_line(monkeypatch):
 
 
 def test_what_has_no_track():
-    """Costs that move in both ways, noise that changes, densities without log-concave noise, and scales that grow by
-    different factors where coefficients are other than zeros and ones, or costs jointly normal.
+    """Costs that move in both ways, noise that changes, densities without log-concave noise, bounds that move by
+    themselves, and scales that grow by different factors where coefficients are other than zeros and ones, or costs
+    jointly normal.
     """
     costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()
     problem, value, span = Between(-torch.ones(2).double(), torch.ones(2).double()), zeros, (-1.0, 1.0)
@@ -454,6 +472,8 @@ def test_what_has_no_track():
         (dist.LogNormal(zeros, 1.0), dist.LogNormal(SLOPES, 2.0)),
         (dist.Weibull(zeros + 1, 1.0), dist.Weibull(zeros + 1, 2.0)),
         (dist.Normal(zeros, 1.0), dist.Laplace(SLOPES, 1.0)),
+        (TruncatedNormal(zeros, 1.0, -1.0, 2.0), TruncatedNormal(SLOPES, 1.0, -1.0, 2.5)),
+        (TruncatedNormal(zeros, 1.0, -1.0), TruncatedNormal(zeros, 1.0, -0.5)),
     ]
     growing = dist.Normal(zeros, 1.0), dist.Normal(zeros, 1.0 + SLOPES**2)
     for base, other in cases:
