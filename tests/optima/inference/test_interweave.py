@@ -1,6 +1,7 @@
 """Joint moves of parameters and costs."""
 
 import contextlib
+import itertools
 import math
 
 import pyro
@@ -317,6 +318,10 @@ ON_TRACKS = {
     "locations between bounds": (lambda psi: TruncatedNormal(psi * SLOPES, 0.7, -0.5, 1.0).to_event(1), False),
     "scales between bounds": (lambda psi: TruncatedNormal(SLOPES, psi.exp(), LOWER, UPPER).to_event(1), True),
     "bounds that follow": (lambda psi: TruncatedNormal(psi * SLOPES, 0.7, *followed(psi * SLOPES)).to_event(1), False),
+    "a bound that follows": (
+        lambda psi: TruncatedNormal(psi * SLOPES, 0.7, psi * SLOPES - 0.4, 3.0).to_event(1),
+        False,
+    ),
     "rates of entries": (lambda psi: dist.Exponential((psi * SLOPES).exp()).to_event(1), True),
     "locations of log-normal costs": (lambda psi: dist.LogNormal(psi * SLOPES, 0.5).to_event(1), True),
     "scales of Weibull costs": (lambda psi: dist.Weibull((psi * SLOPES).exp(), 1.7).to_event(1), True),
@@ -330,7 +335,7 @@ CURVED = list(ON_TRACKS)[-6:]
 
 
 @pytest.mark.parametrize(
-    "name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9, 10, 11, 12, 13, 14, 16, 17)]
+    "name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9, 10, 11, 12, 14, 15, 17, 18)]
 )
 def test_exact_draws_stay_exact_draws(name, monkeypatch):
     """A move from a draw of the prior, given the optima of its costs, leads to another: parameters and noise keep their
@@ -441,6 +446,21 @@ def test_tables_of_tracks_are_integrals(name):
         # In the ratio of densities of exact tables, all but the masses cancels.
         ratio = track.log_weight(at, x) - start - log_density + track.log_density_here()
         torch.testing.assert_close(ratio, tables[1] - tables[0], rtol=0.0, atol=0.1)
+
+
+def test_bounds_that_leave_a_track():
+    """Bounds that stayed, or followed, and do the other as parameters go on."""
+    costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()
+    low, high = -torch.ones(2).double(), torch.ones(2).double()
+
+    def base(psi, low, high):
+        return TruncatedNormal(psi * SLOPES, 1.0, psi * SLOPES * low - 2, psi * SLOPES * high + 3).to_event(1)
+
+    for low_follows, high_follows in itertools.product([0, 1], repeat=2):
+        pair = base(0.0, 0, 0), base(0.5, low_follows, high_follows)
+        track = cost_track(*pair, 0.5, costs, Between(low, high), zeros, (-1.0, 1.0), torch.double)
+        for others in itertools.product([0, 1], repeat=2):
+            assert track.fits(base(0.3, *others), 0.3) == (others == (low_follows, high_follows))
 
 
 def test_a_move_that_fails_ends_no_line(monkeypatch):
