@@ -14,7 +14,7 @@ from pyro.infer import MCMC, NUTS
 from pyro.ops.stats import effective_sample_size
 
 from benchmarks.measurement import Report, arguments, duration
-from pyro_structured.distributions import RandOM
+from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.structures import Matching
 
@@ -33,6 +33,7 @@ MOST_RUNS, MOST_MS, MOST_TIME = 5.0, 8.0, 4.0
 CASES = {
     "locations, x ~ Normal(s f, 1)": (1.0, lambda s, f: dist.Normal(s * f, 1.0)),
     "locations, x ~ Gumbel(s f, 1)": (1.0, lambda s, f: dist.Gumbel(s * f, 1.0)),
+    "between bounds, x ~ TruncatedNormal(s f, 1, 0, 3)": (1.0, lambda s, f: TruncatedNormal(s * f, 1.0, 0.0, 3.0)),
     "scales, x ~ Normal(f, exp(s))": (0.0, lambda s, f: dist.Normal(f, s.exp())),
     "both ends, x ~ Uniform(s f, s f + 1)": (1.0, lambda s, f: dist.Uniform(s * f, s * f + 1)),
     "rates, x ~ Exponential(exp(s f))": (1.0, lambda s, f: dist.Exponential((s * f).exp())),

@@ -111,7 +111,13 @@ def three_blocks(model):
 
 
 @pytest.mark.parametrize(
-    "kind, make", [("scale", three_blocks), ("scale", ConstrainedSlice), ("ends", ConstrainedSlice)]
+    "kind, make",
+    [
+        ("scale", three_blocks),
+        ("scale", ConstrainedSlice),
+        ("ends", ConstrainedSlice),
+        ("between bounds", ConstrainedSlice),
+    ],
 )
 def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
     """And the chain mixes: the size of the noise is summed out, or a shift of it. A step of the kernel that is made for
@@ -122,12 +128,19 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
     prior, base = {
         "scale": (dist.LogNormal(zero, 1.0), lambda scale: dist.Normal(loc, scale)),
         "ends": (dist.Normal(zero, 1.0), lambda shift: dist.Uniform(shift * loc, shift * loc + 2)),
+        "between bounds": (dist.Normal(zero, 1.0), lambda shift: TruncatedNormal(shift * loc, 0.5, -0.5, 1.0)),
     }[kind]
     y = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]] * 3)
 
     def log_likelihood(free):
         if kind == "scale":
             first = torch.special.ndtr((-free).exp() / math.sqrt(2))
+        elif kind == "between bounds":
+            # By sums over the first cost of what the second one has above.
+            x = torch.linspace(-0.5, 1.0, 1501).double().unsqueeze(-1)
+            share = torch.exp(torch.stack([-2 * (x - mean).square().expand(-1, len(free)) for mean in (zero, free)]))
+            share = share / share.sum(1, keepdim=True)
+            first = (share[0] * (share[1].flip(0).cumsum(0).flip(0) - share[1] / 2)).sum(0)
         else:
             share = (free / 2).clamp(-1, 1)
             first = torch.where(share < 0, (1 + share) ** 2 / 2, 1 - (1 - share) ** 2 / 2)
