@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal
+from torch.distributions import MultivariateNormal, Uniform
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
@@ -28,17 +28,22 @@ STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 40, 1280, 33.0
 # Number of costs whose densities are asked for at once: as many as stay in fast memory.
 AT_ONCE = 30_000
+# Numbers of places at which densities along a line are tabulated, and where each takes a chord.
+PLACES, FEW_PLACES = 33, 17
 
 
 class CostTrack:
     r"""Costs of one site on curves through the present ones, one for each row, and their density as parameters move.
 
     Along a line of parameters, with distance t, either locations move, :math:`\mu + t v` with scales that stay, and
-    curves are straight lines, :math:`w(x) = w + x v`; or scales grow, :math:`\sigma e^{c t}`, while locations stay, and
-    curves are :math:`w(x) = \mu + e^{c x} (w - \mu)`, rays where the c of a row are equal. Both ways, the density of x
-    at distance t, with the Jacobian of the curve, is one function of :math:`x - t`, tabulated here. The inverse set
-    allows an interval of x around the present costs. So x can be summed out of the density of t, and be drawn
-    afterwards; what the table misses is known from densities of the draws.
+    costs are :math:`w(x, t) = w + t v + x u`; or scales grow, :math:`\sigma e^{c t}`, while locations stay, and costs
+    are :math:`w(x, t) = \mu + e^{c t + x u} (w - \mu)`. Both ways, the density of x, with the Jacobian of the curve, is
+    the same at all t, tabulated here. The inverse set allows an interval of x, which depends on t. So x can be summed
+    out of the density of t, and be drawn afterwards; what the table misses is known from densities of the draws.
+
+    The curve is that of the costs as t moves, u = v or u = c: the interval of x + t is the same for all t then. Uniform
+    costs leave such an x little room, as no cost of a row may leave its bounds. There, u is the incidence of the
+    optimum, if it is of zeros and ones: x moves the costs that the optimum incurs alone, and fewer of them bound it.
 
     Bounds of truncated normal costs move as their locations and scales would move them, or stay. Those that stay leave
     an interval of x, as inverse sets do, and the probability between bounds, a function of t, divides the density.
@@ -59,7 +64,10 @@ class CostTrack:
     :param dtype: Dtype whose rounding the parameters of the distribution show.
 
     A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and, as soon as it is
-    asked for masses, one chord, or some ten calls of the solver for curves that are no rays.
+    asked for masses, one chord, some ten calls of the solver for curves that are no rays, or a chord for each t along
+    the incidence of optima.
+
+    :ivar int num_places: Number of places at which densities along the line are to be tabulated.
     """
 
     def __init__(
@@ -76,16 +84,21 @@ class CostTrack:
     ) -> None:
         self._base, self._costs, self._change, self._growth, self._dtype = base, costs, change, growth, dtype
         self._stays = stays
+        self._step, self._rate, self.num_places = change, growth, PLACES
         self._axes = tuple(range(costs.dim() - len(problem.cost_shape), costs.dim()))
         self._grows = bool(growth.any())
+        self._incidence = _incidence(base, costs, problem, value) if self._grows or bool(change.any()) else None
+        if self._incidence is not None:
+            along, none, self.num_places = self._incidence, torch.zeros_like(costs), FEW_PLACES
+            self._step, self._rate = (none, along) if self._grows else (along, none)
         self._loc, self._scale = _parameters(base, costs)
         self._offset = costs - self._loc
-        direction = growth * self._offset if self._grows else change
+        direction = self._rate * self._offset if self._grows else self._step
         self._moves = (direction != 0).flatten(self._axes[0]).any(-1)
         self._table: PiecewiseExponential | None = None
         if bool(self._moves.any()):
-            self._noise, self._drift = (_divided(part, self._scale) for part in (self._offset, change))
-            self._log_density, self._volume = noise_log_density(base), growth.sum(self._axes)
+            self._noise, self._drift = (_divided(part, self._scale) for part in (self._offset, self._step))
+            self._log_density, self._volume = noise_log_density(base), self._rate.sum(self._axes)
             self._table = self._tabulate()
         self._problem, self._value, self._span = problem, value, span
 
@@ -100,7 +113,7 @@ class CostTrack:
         """
         if self._table is None:
             return torch.zeros_like(distance)
-        mass = self._table.log_mass(*(end.unsqueeze(-1) - distance for end in self._ends))
+        mass = self._table.log_mass(*self._ends_at(distance))
         if self._stays is not None:
             # Of an interval that is all tail, too: the density is divided by a mass as small.
             infinity = mass.new_full((*mass.shape[:-1], 1), torch.inf)
@@ -112,32 +125,37 @@ class CostTrack:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
         if self._table is None:
             return self._costs.new_zeros(self._moves.shape), self._costs.new_zeros(())
-        low, high = self._ends
-        place, log_density = self._table.draw(low - distance, high - distance)
-        x = (place + distance).maximum(low).minimum(high)
+        low, high = (end.squeeze(-1) for end in self._ends_at(torch.tensor([distance], dtype=torch.double)))
+        place, log_density = self._table.draw(low, high)
+        x = place.maximum(low).minimum(high)
         return x.masked_fill(~self._moves, 0.0), log_density.masked_fill(~self._moves, 0.0).sum()
 
     def log_density_here(self) -> Tensor:
         """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0."""
         if self._table is None:
             return self._costs.new_zeros(())
-        log_density = self._table.log_density(torch.zeros_like(self._volume), *self._ends)
+        low, high = (end.squeeze(-1) for end in self._ends_at(torch.zeros(1, dtype=torch.double)))
+        log_density = self._table.log_density(torch.zeros_like(self._volume), low, high)
         return log_density.masked_fill(~self._moves, 0.0).sum()
 
-    def costs_at(self, x: Tensor) -> Tensor:
-        """Costs w(x), shape ``rows + cost_shape``."""
+    def costs_at(self, x: Tensor, distance: float) -> Tensor:
+        """Costs w(x, t), shape ``rows + cost_shape``."""
         x = x.reshape(x.shape + (1,) * len(self._axes))
-        return self._costs + (torch.expm1(self._growth * x) * self._offset if self._grows else x * self._change)
+        if self._grows:
+            return self._costs + torch.expm1(distance * self._growth + x * self._rate) * self._offset
+        return self._costs + distance * self._change + x * self._step
 
-    def log_weight(self, base: Any, x: Tensor) -> Tensor:
-        """Logarithm of the density of costs w(x), given their distribution, and of the Jacobian; -inf outside of the
+    def log_weight(self, base: Any, x: Tensor, distance: float) -> Tensor:
+        """Logarithm of the density of costs w(x, t), given their distribution, and of the Jacobian; -inf outside of the
         support.
         """
-        costs = self.costs_at(x)
+        costs = self.costs_at(x, distance)
         if not bool(entry_distribution(base).support.check(costs).all()):
             return x.new_full((), -torch.inf)
         weight: Tensor = base.log_prob(costs).sum()
-        return weight + (self._volume * x.masked_fill(~self._moves, 0.0)).sum() if self._grows else weight
+        if not self._grows:
+            return weight
+        return weight + distance * self._growth.sum() + (self._volume * x.masked_fill(~self._moves, 0.0)).sum()
 
     def fits(self, base: Any, distance: float) -> bool:
         """Whether a distribution of costs at a distance t is the one that this track expects."""
@@ -158,9 +176,36 @@ class CostTrack:
             for (follows, remains), stays in zip(found, self._stays or (None, None), strict=True)
         )
 
+    def _ends_at(self, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """Ends of the intervals of x at distances t of shape ``(M,)``, shape ``rows + (M,)``."""
+        if self._incidence is None:
+            low, high = (end.unsqueeze(-1) - distance for end in self._ends)
+            return low, high
+        assert self._table is not None
+        first, last = self._table.ends
+        # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
+        origin = last if self._problem.maximize else first
+        t, there = (
+            numbers.reshape(numbers.shape + (1,) * trailing)
+            for numbers, trailing in ((distance, self._costs.dim()), (origin, len(self._axes)))
+        )
+        if self._grows:
+            offset = torch.exp(t * self._growth) * self._offset
+            direction = torch.exp(there) * offset * self._incidence
+            start = self._loc + offset * (1 - self._incidence) + direction
+        else:
+            direction = self._incidence.expand(len(distance), *self._costs.shape)
+            start = self._costs + t * self._change + there * self._incidence
+        # Some distances may be out of reach: solvers would refuse the costs.
+        start = torch.maximum(start, torch.as_tensor(self._problem.cost_low).to(start))
+        end = self._problem.chord(start, self._value, direction)[0 if self._problem.maximize else 1]
+        end = (origin + (end.clamp(min=-1.0).log1p() if self._grows else end)).movedim(0, -1).contiguous()
+        free = torch.full_like(end, torch.inf)
+        return (end, free) if self._problem.maximize else (-free, end)
+
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:
-        """Ends of the interval of x that the inverse set allows, and bounds that stay."""
+        """Ends of the interval of x + t that the inverse set allows, and bounds that stay."""
         low, high = self._inverse_set_ends()
         if self._stays is None:
             return low, high
@@ -184,7 +229,7 @@ class CostTrack:
         return curve_chord(problem, value, self._costs, self._offset, self._growth, *most)
 
     def _tabulate(self) -> PiecewiseExponential | None:
-        """The density of x - t on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
+        """The density of x on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
         spacing = self._spacing().unsqueeze(-1)
         phase = torch.rand_like(spacing)
         bounds = support_bounds(self._base) if self._stays is None else self._bounds(*(~stays for stays in self._stays))
@@ -208,14 +253,14 @@ class CostTrack:
         heights = []
         for part in places.movedim(-1, 0).split(slab):
             x = part.reshape(part.shape + (1,) * len(self._axes))
-            noise = self._noise * torch.exp(self._growth * x) if self._grows else self._noise + x * self._drift
+            noise = self._noise * torch.exp(self._rate * x) if self._grows else self._noise + x * self._drift
             axes = tuple(axis + 1 for axis in self._axes)
             heights.append(self._log_density(noise).sum(axes) + self._volume * part)
         return torch.cat(heights).movedim(0, -1).masked_fill(~self._moves.unsqueeze(-1), 0.0)
 
     def _spacing(self) -> Tensor:
         """Distance of the places of each row, the same from all points of its curve."""
-        curvature = noise_curvature(self._base) * self._growth**2 if self._grows else self._drift**2
+        curvature = noise_curvature(self._base) * self._rate**2 if self._grows else self._drift**2
         return SPACING * curvature.sum(self._axes).masked_fill(~self._moves, 1.0).rsqrt()
 
     def _bounds(self, has_low: Tensor, has_high: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,10 +276,10 @@ class CostTrack:
             is_above, size = self._offset > 0, self._offset.abs()
             farther = torch.where(is_above, high - self._loc, self._loc - low) / size
             nearer = torch.where(is_above, low - self._loc, self._loc - high) / size
-            rises, steps = self._growth > 0, self._growth.masked_fill(self._growth == 0, torch.nan)
+            rises, steps = self._rate > 0, self._rate.masked_fill(self._rate == 0, torch.nan)
             first, last = (torch.where(rises == is_last, farther, nearer).log() / steps for is_last in (False, True))
         else:
-            rises, steps = self._change > 0, self._change.masked_fill(self._change == 0, torch.nan)
+            rises, steps = self._step > 0, self._step.masked_fill(self._step == 0, torch.nan)
             first, last = (
                 (torch.where(rises == is_last, high, low) - self._costs) / steps for is_last in (False, True)
             )
@@ -318,6 +363,15 @@ def cost_track(
         stays = (low_stays, high_stays) if bool((low_stays | high_stays).any()) else None
     track = CostTrack(base, costs, change, growth, stays, problem, value, span, dtype)
     return track if track.is_complete else None
+
+
+def _incidence(base: Any, costs: Tensor, problem: Any, value: Tensor) -> Tensor | None:
+    """Incidence of the optima, of the shape of uniform costs, if each row incurs some; ``None`` otherwise."""
+    if not isinstance(entry_distribution(base), Uniform) or not problem.is_binary:
+        return None
+    incidence: Tensor = problem.incidence(value).to(costs).expand(costs.shape)
+    rows = costs.dim() - len(problem.cost_shape)
+    return incidence if bool((incidence != 0).flatten(rows).any(-1).all()) else None
 
 
 def _is_truncated(base: Any) -> bool:

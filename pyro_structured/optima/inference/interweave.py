@@ -93,8 +93,6 @@ NUM_DRAWS = 10
 WIDTH = 2.0
 # Moves look at intervals of 1 to 16 such lengths: short ones do not reach kinks, long ones lead far.
 OCTAVES = 4
-# Number of places at which densities along a line are tabulated.
-PLACES = 33
 # Least share of the moves of either kind.
 LEAST_SHARE = 0.02
 # Lines along which costs are drawn anew, where restrictions have no closed form.
@@ -343,7 +341,8 @@ class Interweave(StepKernel):
 
         start, *bounds = torch.tensor([here, low, high], dtype=torch.double)
         ends = bounds[0], bounds[1]
-        density = piecewise_exponential(log_density, *ends, PLACES)
+        num_places = min(track.num_places for track in tracks.values())
+        density = piecewise_exponential(log_density, *ends, num_places)
         drawn, log_forth = density.draw(*ends)
         point = line.at(float(drawn))
         # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
@@ -358,9 +357,9 @@ class Interweave(StepKernel):
         for name, track in tracks.items():
             x, log_drawn = track.draw(length)
             log_ratio = log_ratio + track.log_density_here() - log_drawn
-            log_ratio = log_ratio + track.log_weight(point.base(name), x)
-            log_ratio = log_ratio - track.log_weight(place.point.base(name), torch.zeros_like(x))
-            costs_there[name] = track.costs_at(x)
+            log_ratio = log_ratio + track.log_weight(point.base(name), x, length)
+            log_ratio = log_ratio - track.log_weight(place.point.base(name), torch.zeros_like(x), 0.0)
+            costs_there[name] = track.costs_at(x, length)
         self._counts["collapsed moves"] += 1
         if not bool(torch.rand((), dtype=torch.double).log() < log_ratio):
             self._counts["refused moves"] += 1

@@ -449,16 +449,56 @@ def test_tables_of_tracks_are_integrals(name):
         at = base(0.2 + distance)
         assert track.fits(at, distance) and not track.fits(at, distance + 1e-3)
         # With the Jacobian of the curve.
-        weights = torch.stack([log_prob(at, track.costs_at(x)) for x in places]) + growth.sum(-1) * places
+        weights = torch.stack([log_prob(at, track.costs_at(x - distance, distance)) for x in places])
+        weights = weights + growth.sum(-1) * places
         expected.append(weights.logsumexp(0).sum())
     torch.testing.assert_close(tables - tables[0], torch.stack(expected) - expected[0], rtol=0.0, atol=0.02)
-    at, start = base(0.1), track.log_weight(here, torch.zeros(2).double())
+    at, start = base(0.1), track.log_weight(here, torch.zeros(2).double(), 0.0)
     for _ in range(20):
         x, log_density = track.draw(-0.1)
-        assert ((x >= low) & (x <= high)).all()
+        assert ((x - 0.1 >= low) & (x - 0.1 <= high)).all()
         # In the ratio of densities of exact tables, all but the masses cancels.
-        ratio = track.log_weight(at, x) - start - log_density + track.log_density_here()
+        ratio = track.log_weight(at, x, -0.1) - start - log_density + track.log_density_here()
         torch.testing.assert_close(ratio, tables[1] - tables[0], rtol=0.0, atol=0.1)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("name", ["moving ends", "upper ends", "lengths of entries"])
+def test_tables_along_the_incidence_of_optima(name, maximize):
+    """Of uniform costs: against sums over a grid of the costs for which the optima stay."""
+    pyro.set_rng_seed(0)
+    (costs_of, grows), problem = ON_TRACKS[name], TopK(3, 2, maximize=maximize)
+
+    def base(psi):
+        return costs_of(torch.tensor(psi, dtype=torch.double))
+
+    here = base(0.2)
+    costs = here.sample().double()
+    value = problem.solve(costs)
+    track = cost_track(here, base(0.5), 0.3, costs, problem, value, (-0.3, 0.4), torch.double)
+    growth = (location_and_scale(base(0.5))[1] / location_and_scale(here)[1]).log() / 0.3 * grows
+    first, last = track._table.ends
+    places = first + (last - first) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
+    distances, expected = (0.0, -0.3, 0.1, 0.4), []
+    for distance in distances:
+        at = base(0.2 + distance)
+        moved = torch.stack([track.costs_at(x, distance) for x in places])
+        low, high = support_bounds(at)
+        inside = ((moved >= low) & (moved <= high)).all(-1) & problem.expand((4000, 2)).contains(moved, value)
+        # With the Jacobian, of two costs of each row that move, and of those that the parameter moves.
+        weights = at.log_prob(moved.maximum(low).minimum(high)) + (2 * places * grows + distance * growth.sum(-1))
+        expected.append(weights.masked_fill(~inside, -math.inf).logsumexp(0).sum())
+    tables = track.log_mass(torch.tensor(distances).double())
+    assert torch.stack(expected).isfinite().sum() >= 3
+    torch.testing.assert_close(tables - tables[0], torch.stack(expected) - expected[0], rtol=0.0, atol=0.02)
+    for distance, mass in zip(distances, tables, strict=True):
+        if mass == -math.inf:
+            continue
+        at, start = base(0.2 + distance), track.log_weight(here, torch.zeros(2).double(), 0.0)
+        x, log_density = track.draw(distance)
+        assert problem.contains(track.costs_at(x, distance), value).all()
+        ratio = track.log_weight(at, x, distance) - start - log_density + track.log_density_here()
+        torch.testing.assert_close(ratio, mass - tables[0], rtol=0.0, atol=0.1)
 
 
 def test_bounds_that_leave_a_track():
