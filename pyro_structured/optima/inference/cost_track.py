@@ -30,6 +30,8 @@ SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 40, 1280, 33.0
 AT_ONCE = 30_000
 # Numbers of places at which densities along a line are tabulated, and where each takes a chord.
 PLACES, FEW_PLACES = 33, 17
+# Number of uniform costs of a row with which a curve along all of them leaves room enough.
+FEW_COSTS = 8
 
 
 class CostTrack:
@@ -41,8 +43,8 @@ class CostTrack:
     the same at all t, tabulated here. The inverse set allows an interval of x, which depends on t. So x can be summed
     out of the density of t, and be drawn afterwards; what the table misses is known from densities of the draws.
 
-    The curve is that of the costs as t moves, u = v or u = c: the interval of x + t is the same for all t then. Uniform
-    costs leave such an x little room, as no cost of a row may leave its bounds. There, u is the incidence of the
+    The curve is that of the costs as t moves, u = v or u = c: the interval of x + t is the same for all t then. Many
+    uniform costs leave such an x little room, as none of a row may leave its bounds. There, u is the incidence of the
     optimum, if it is of zeros and ones: x moves the costs that the optimum incurs alone, and fewer of them bound it.
 
     Bounds of truncated normal costs move as their locations and scales would move them, or stay. Those that stay leave
@@ -366,8 +368,11 @@ def cost_track(
 
 
 def _incidence(base: Any, costs: Tensor, problem: Any, value: Tensor) -> Tensor | None:
-    """Incidence of the optima, of the shape of uniform costs, if each row incurs some; ``None`` otherwise."""
-    if not isinstance(entry_distribution(base), Uniform) or not problem.is_binary:
+    """Incidence of the optima, of the shape of uniform costs, if these are many and each row incurs some; ``None``
+    otherwise.
+    """
+    is_uniform = isinstance(entry_distribution(base), Uniform)
+    if not is_uniform or not problem.is_binary or problem.cost_shape.numel() <= FEW_COSTS:
         return None
     incidence: Tensor = problem.incidence(value).to(costs).expand(costs.shape)
     rows = costs.dim() - len(problem.cost_shape)
