@@ -34,7 +34,6 @@ CASES = {
     "locations, x ~ Normal(s f, 1)": (1.0, lambda s, f: dist.Normal(s * f, 1.0)),
     "locations, x ~ Gumbel(s f, 1)": (1.0, lambda s, f: dist.Gumbel(s * f, 1.0)),
     "between bounds, x ~ TruncatedNormal(s f, 1, 0, 3)": (1.0, lambda s, f: TruncatedNormal(s * f, 1.0, 0.0, 3.0)),
-    "between bounds, x ~ TruncatedNormal(s f, 1, 0, 3)": (1.0, lambda s, f: TruncatedNormal(s * f, 1.0, 0.0, 3.0)),
     "scales, x ~ Normal(f, exp(s))": (0.0, lambda s, f: dist.Normal(f, s.exp())),
     "both ends, x ~ Uniform(s f, s f + 1)": (1.0, lambda s, f: dist.Uniform(s * f, s * f + 1)),
     "rates, x ~ Exponential(exp(s f))": (1.0, lambda s, f: dist.Exponential((s * f).exp())),

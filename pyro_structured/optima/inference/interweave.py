@@ -157,10 +157,10 @@ class Interweave(StepKernel):
     Each step moves along a random direction in the unconstrained parameters, of all sites or of one, inside an interval
     that is drawn around the present place. Where locations of the costs are straight along the line and scales stay, or
     scales grow exponentially and locations stay, more is possible: one coordinate of the noise of each row need not be
-    held, that which points along the change of the costs. It is summed out, as ray shooting finds the interval that the
-    inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting density, whatever the
-    present value, and accepted in most cases. Several such moves follow each other on a line, and costs are drawn anew
-    in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes for normal,
+    held, that which points along the change of the costs, or, if these are many uniform ones, along the costs which the
+    optimum incurs. It is summed out, as ray shooting finds the interval that the inverse set leaves it, and drawn anew:
+    the parameter is proposed from a table of the resulting density, whatever the present value, and accepted in most
+    cases. Several such moves follow each other on a line, and costs are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes for normal,
     half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull costs whose
     optima are those of linear objectives, and takes a run of the model for each move, and two more; where costs of a
     row are jointly normal, or coefficients of the objective are other than zeros and ones, the scales of a row have to
