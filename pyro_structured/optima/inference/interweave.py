@@ -160,14 +160,15 @@ class Interweave(StepKernel):
     held, that which points along the change of the costs, or, if these are many uniform ones, along the costs which the
     optimum incurs. It is summed out, as ray shooting finds the interval that the inverse set leaves it, and drawn anew:
     the parameter is proposed from a table of the resulting density, whatever the present value, and accepted in most
-    cases. Several such moves follow each other on a line, and costs are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes for normal,
-    half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull costs whose
-    optima are those of linear objectives, and takes a run of the model for each move, and two more; where costs of a
-    row are jointly normal, or coefficients of the objective are other than zeros and ones, the scales of a row have to
-    grow alike. Locations of log-normal costs are scales; bounds of truncated normal ones have to stay, or to move as
-    the locations and scales do. A shrinking slice that holds all noise, and asks whether costs are inside, makes the
-    other moves, with a run of the model for each density: few of the steps, or more, as often as the first kind was
-    refused while the chain warmed up.
+    cases. Several such moves follow each other on a line, and costs are drawn anew in between, as
+    :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes for normal, half-normal,
+    truncated normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull costs whose optima are
+    those of linear objectives, and takes a run of the model for each move, and two more; where costs of a row are
+    jointly normal, or coefficients of the objective are other than zeros and ones, the scales of a row have to grow
+    alike. Locations of log-normal costs are scales; bounds of truncated normal ones have to stay, or to move as the
+    locations and scales do. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other
+    moves, with a run of the model for each density: few of the steps, or more, as often as the first kind was refused
+    while the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
