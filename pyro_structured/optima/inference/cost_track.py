@@ -32,6 +32,8 @@ AT_ONCE = 30_000
 PLACES, FEW_PLACES = 33, 17
 # Number of uniform costs of a row with which a curve along all of them leaves room enough.
 FEW_COSTS = 8
+# Largest logarithm of the growth of a scale: products of larger scales would overflow.
+MOST_GROWTH = 300.0
 
 
 class CostTrack:
@@ -192,7 +194,7 @@ class CostTrack:
             for numbers, trailing in ((distance, self._costs.dim()), (origin, len(self._axes)))
         )
         if self._grows:
-            offset = torch.exp(t * self._growth) * self._offset
+            offset = torch.exp((t * self._growth).clamp(-MOST_GROWTH, MOST_GROWTH)) * self._offset
             direction = torch.exp(there) * offset * self._incidence
             start = self._loc + offset * (1 - self._incidence) + direction
         else:
