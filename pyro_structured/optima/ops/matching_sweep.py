@@ -109,9 +109,10 @@ def _find_distances(
     and again, if they turn out to be nearer: vector instructions compute lengths of 300 columns in the time in which
     the next column is found.
 
-    :param np.ndarray memory: Memory for lengths that paths have gone on with; for lengths less potentials, from 0 on,
-        of columns that paths have not gone on from; and for lengths to come.
-    :param np.ndarray flags: Memory, zeros behind the last column: whether paths go on from a column.
+    :param np.ndarray memory: Memory of shape ``(3, columns)``: for lengths to come; for lengths that paths have gone on
+        with; and for lengths less potentials, from 0 on, of columns that paths have not gone on from.
+    :param np.ndarray flags: Memory, zeros behind the last column, of a length that eight divides: whether paths go on
+        from a column.
     :param np.ndarray places: Memory for one column more than there are.
     :return: The largest of the lengths less potentials.
     """
