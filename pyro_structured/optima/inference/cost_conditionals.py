@@ -208,7 +208,9 @@ class MixtureCosts(SlicedCosts):
         parts = self._parts.expand(costs.shape + (number, 5))
         parts = parts.gather(-3, index[..., None, None].expand(index.shape + (number, 5)))
         logits, loc, scale, least, most = parts.unbind(-1)
-        low, high = torch.maximum(box.low.unsqueeze(-1), least), torch.minimum(box.high.unsqueeze(-1), most)
+        # Rounding must not lead out of the costs' own bounds.
+        low = torch.minimum(torch.maximum(box.low.unsqueeze(-1), least), most)
+        high = torch.minimum(box.high.unsqueeze(-1), most)
         masses = torch.softmax(logits + interval_mass(self.components.family, loc, scale, low, high), -1).nan_to_num()
         share, below = uniform.gather(-1, index).unsqueeze(-1), masses.cumsum(-1)
         places = torch.arange(number, device=costs.device)

@@ -77,8 +77,8 @@ class IndependentCosts(CostFamily):
         index = box.index.expand(costs.shape[:-1] + box.index.shape[-1:])
         tensors = (costs, uniform, self.loc, self.scale, self.low, self.high)
         present, share, loc, scale, least, most = (tensor.expand(costs.shape).gather(-1, index) for tensor in tensors)
-        low = torch.maximum(box.low, least)
-        # Rounding must not reverse the bounds.
+        # Rounding must not reverse the bounds, nor lead out of the costs' own.
+        low = torch.minimum(torch.maximum(box.low, least), most)
         high = torch.maximum(low, torch.minimum(box.high, most))
         # Densities of intervals without a length are not asked for: they may be infinite, or 0.
         drawn = torch.where(low < high, self.quantile(share, loc, scale, low, high), low)

@@ -89,8 +89,8 @@ def _truncated(
     uniform: float, family: int, loc: float, scale: float, least: float, most: float, low: float, high: float
 ) -> float:
     """Quantile of a variable with its own bounds between two others."""
-    low = max(low, least)
-    # Rounding must not reverse the bounds.
+    # Rounding must not reverse the bounds, nor lead out of the variable's own.
+    low = min(max(low, least), most)
     high = max(low, min(high, most))
     if low == high:
         return low
@@ -133,7 +133,7 @@ def _of_mixture(uniform: float, base: np.ndarray, low: float, high: float) -> fl
         masses[place] = weight + compiled_interval_mass(family, loc, scale, max(low, least), min(high, most))
     largest = masses.max()
     if largest == -math.inf:
-        return max(low, float(base[8]))
+        return min(max(low, float(base[8])), float(base[9]))
     total = 0.0
     for place in range(number):
         masses[place] = math.exp(masses[place] - largest)

@@ -1,5 +1,6 @@
 """The compiled update of a matching's costs against draws from boxes, and over a million updates."""
 
+import pyro
 import pyro.distributions as dist
 import pytest
 import torch
@@ -113,6 +114,25 @@ def test_columns_without_a_way_back(excess, hide_numba):
     order = torch.stack([torch.randperm(12) for _ in range(500)])
     problem = Matching(12, allowed=allowed[order])
     compare_chains(problem, dist.Normal(loc[order], 1.0).to_event(2), hide_numba)
+
+
+@pytest.mark.parametrize("base", ["uniform", "mixture"])
+def test_rounding_does_not_lead_out_of_bounds(base, hide_numba):
+    """Where scales of a row differ by more digits than there are."""
+    pyro.set_rng_seed(0)
+    high = 10 ** (40 * torch.rand(200, 4, 4).double())
+    prior = dist.Uniform(torch.zeros_like(high), high)
+    if base == "mixture":
+        prior = mixture(dist.Uniform(torch.zeros(200, 4, 4, 2).double(), high.unsqueeze(-1).expand(200, 4, 4, 2)))
+    prior, problem = prior.to_event(2), Matching(4)
+    start, conditionals = prior.sample(), cost_conditionals(prior, 2)
+    value = problem.solve(start)
+    for _ in range(2):
+        costs = start
+        for _ in range(20):
+            costs, _ = sweep(costs, value, problem, conditionals, 1)
+            assert ((costs >= 0) & (costs <= high)).all() and problem.contains(costs, value).all()
+        hide_numba()
 
 
 def test_data_that_broadcasts(hide_numba):
