@@ -123,6 +123,8 @@ def test_ties(decimals, hide_numba):
     problem = random_problem(6, 12)
     prior = random_prior(problem, "uniform", (20,))
     start = 0 * prior.sample() if decimals is None else (3 * prior.sample().abs()).round()
+    # Chains start between the bounds.
+    prior = dist.Uniform(prior.base_dist.low, prior.base_dist.high + 6).to_event(1)
     compare_chains(problem, prior, hide_numba, start)
 
 
