@@ -27,6 +27,8 @@ def run_quickly(path, printed):
     for usual in ("estimated logarithms", "no convergence"):
         warnings.filterwarnings("ignore", usual)
     warnings.filterwarnings("ignore", "Setting the shape on a NumPy array", module="pyagrum")
+    # By torch 2.11, even where they are asked for.
+    warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
     main = types.ModuleType("__main__")
     main.__file__ = str(path)
     # The second name is how processes of pools call it.

@@ -264,7 +264,7 @@ def test_dates_are_no_numbers(name):
     pandas = pytest.importorskip("pandas")
     dates = pandas.DataFrame({"first": pandas.to_datetime(["2020-01-01", None] * 10), "second": range(20)})
     first = dates[["first"]]
-    lists = [[np.datetime64("2020-01-01")], [np.datetime64("NaT")]] * 10
+    lists = [[np.datetime64("2020-01-01")], [np.datetime64("NaT", "D")]] * 10
     for data in (dates, first, first.to_numpy(), first - pandas.Timestamp("2020-01-01"), lists):
         with pytest.raises(ValueError, match="X: expected numbers, got others: (datetime|timedelta)64"):
             clone(ESTIMATORS[name]).fit(data, np.arange(20) % 2)

@@ -772,7 +772,7 @@ class Trials(dist.TorchDistribution):
         return dist.Binomial(4, self.probs, validate_args=False)
 
     def enumerate_support(self, expand=True):
-        values = torch.arange(5, dtype=self.probs.dtype).reshape((5,) + (1,) * len(self.batch_shape))
+        values = torch.arange(5).to(self.probs).reshape((5,) + (1,) * len(self.batch_shape))
         return values.expand((5, *self.batch_shape)) if expand else values
 
     def sample(self, sample_shape=()):

@@ -299,7 +299,7 @@ class _CountInference(torch.autograd.Function):
         grads = _gradients(
             ctx.saved_tensors,
             (grad_excess, grad_odds, grad_counts),
-            None if ctx.marginals else partial(_CountInference.apply, forest=ctx.forest, marginals=True),
+            None if ctx.marginals else lambda *inputs: _CountInference.apply(*inputs, ctx.forest, True),  # type: ignore[no-untyped-call]
             partial(apply_rows, partial(_pull_back_posteriors, ctx.forest)),
         )
         return *grads, None, None

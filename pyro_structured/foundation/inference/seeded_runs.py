@@ -4,7 +4,7 @@ __all__ = ["seeded_runs"]
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import pyro
@@ -71,20 +71,17 @@ class _Surroundings(NamedTuple):
         # Runs may change parameters in place.
         copied = {name: value.detach().clone().requires_grad_() for name, value in self.parameters["params"].items()}
         state: Any = {**self.parameters, "params": copied}
-        dtype, device = torch.get_default_dtype(), torch.get_default_device()
+        dtype = torch.get_default_dtype()
         try:
             torch.set_default_dtype(self.dtype)
-            # Where a device is set, all operations are slower.
-            if device != self.device:
-                torch.set_default_device(self.device)
             # Settings of modules that a process has not imported change nothing there.
             known = {name: self.settings[name] for name in self.settings.keys() & pyro.settings.get().keys()}
-            with pyro.settings.context(**known), pyro.get_param_store().scope(state):
+            # Where a device is set, all operations are slower.
+            here = nullcontext() if torch.get_default_device() == self.device else self.device
+            with here, pyro.settings.context(**known), pyro.get_param_store().scope(state):
                 yield
         finally:
             torch.set_default_dtype(dtype)
-            if device != self.device:
-                torch.set_default_device(device)
 
 
 def _run(function: Callable[[int], Result], run: int, name: str, seed: int, surroundings: _Surroundings) -> Result:

@@ -1,6 +1,7 @@
 """States of learners: in new processes after kill -9, as plain data, and of everything that steps change."""
 
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +58,14 @@ def folder(tmp_path_factory):
     """Folder of final states, from two interpreters in which every run is a process of its own."""
     folder = tmp_path_factory.mktemp("states")
     for modes in (("full", "killed"), ("resumed",)):
-        done = subprocess.run([sys.executable, PROGRAM, folder, *modes], capture_output=True, text=True, check=False)
+        # Processes that use a GPU cannot be forked.
+        done = subprocess.run(
+            [sys.executable, PROGRAM, folder, *modes],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        )
         assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     return folder
 

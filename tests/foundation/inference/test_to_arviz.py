@@ -2,6 +2,7 @@
 
 import pickle
 import sys
+from unittest import mock
 
 import arviz
 import numpy as np
@@ -30,7 +31,9 @@ def model(y, mask=True):
 @pytest.fixture
 def mcmc():
     nuts = NUTS(model, step_size=0.5, adapt_step_size=False, max_tree_depth=2)
-    chain = MCMC(Gibbs([(BinaryGibbs(model), ["on"]), (nuts, None)]), 5, 2, num_chains=2, disable_progbar=True)
+    # One after the other, on any machine.
+    with mock.patch("pyro.infer.mcmc.api.mp.cpu_count", lambda: 1):
+        chain = MCMC(Gibbs([(BinaryGibbs(model), ["on"]), (nuts, None)]), 5, 2, num_chains=2, disable_progbar=True)
     chain.run(SEEN)
     return chain
 
