@@ -14,7 +14,7 @@ from pyro_structured.foundation.distributions.independent_parts import entry_con
 
 def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
     """Lower and upper bounds of the values, -inf and inf where there are none, in double precision; shapes broadcast
-    with the values.
+    with the values, on the device of the parameters.
 
     The support that torch declares for a transformed variable is the codomain of its transforms: minus an exponential
     variable would be any real number. Here, the bounds of the variable itself go through its monotone transforms.
@@ -27,16 +27,17 @@ def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
         low, high = (bound.expand(shape) for bound in support_bounds(components))
         return low.amin(axis), high.amax(axis)
     if type(base).support is not td.TransformedDistribution.support:
-        return _of_constraint(base.support)
+        parameter = next(_tensors(base), None)
+        return _of_constraint(base.support, None if parameter is None else parameter.device)
     shape = base.base_dist.batch_shape + base.base_dist.event_shape
     low, high = (bound.expand(shape) for bound in support_bounds(base.base_dist))
     return _through(td.ComposeTransform(base.transforms), low, high)
 
 
-def _of_constraint(support: Any) -> tuple[Tensor, Tensor]:
+def _of_constraint(support: Any, device: torch.device | None) -> tuple[Tensor, Tensor]:
     entry = entry_constraint(support)
     low, high = (
-        torch.as_tensor(getattr(entry, name, limit), dtype=torch.double)
+        torch.as_tensor(getattr(entry, name, limit), dtype=torch.double, device=device)
         for name, limit in (("lower_bound", -torch.inf), ("upper_bound", torch.inf))
     )
     return low, high
@@ -52,12 +53,12 @@ def _through(transform: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]
         transform = transform.base_transform
     if isinstance(transform, td.ReshapeTransform):
         return transform(low), transform(high)
-    least, most = _of_constraint(transform.codomain)
+    least, most = _of_constraint(transform.codomain, low.device)
     rising = _is_rising(transform)
     if rising is None:
         shape = transform.forward_shape(low.shape)
         return least.expand(shape), most.expand(shape)
-    start, stop = _of_constraint(transform.domain)
+    start, stop = _of_constraint(transform.domain, low.device)
     # Transforms need not be defined at the ends of their domains, but these go to the ends of their codomains.
     first = torch.where(low <= start, torch.where(rising, least, most), transform(low))
     last = torch.where(high >= stop, torch.where(rising, most, least), transform(high))
@@ -115,7 +116,7 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
 
 
 def _tensors(transform: Any) -> Iterator[Tensor]:
-    """Tensors of a transform, and of its parts."""
+    """Tensors of a transform or of a distribution, and of its parts."""
     for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
         yield from _tensors(part)
     yield from (attribute for attribute in vars(transform).values() if isinstance(attribute, Tensor))

@@ -35,7 +35,7 @@ def sweep_compiled(
     shift = None
     while isinstance(family, ShiftedCosts):
         shift, family = family.shift if shift is None else shift + family.shift, family.costs
-    if not isinstance(family, (IndependentCosts, MixtureCosts)) or costs.device.type != "cpu":
+    if not isinstance(family, (IndependentCosts, MixtureCosts)):
         return None
     if isinstance(problem, Matching) and (run := compiled_function("optima.ops.matching_sweep", "matching_sweep")):
         _sweep_matchings(run, costs, value, problem, _base(costs, problem, family, shift, uniform))

@@ -159,8 +159,8 @@ class ConstrainedSlice(StepKernel):
                     known[name] = self._conditionals(name, values)
                 uniform = None
                 if priors is not None:
-                    uniform = torch.rand_like(values[name])
-                    prior[name] = _draw_all(name, known[name][-1], uniform)
+                    uniform = torch.rand_like(values[name], device="cpu")
+                    prior[name] = _draw_all(name, known[name][-1], uniform).to(values[name].device)
                 values[name], info = sweep(values[name], *known[name], self.num_lines, uniform)
                 self._info += info
             self._num_steps += 1

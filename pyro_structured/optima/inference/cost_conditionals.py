@@ -29,6 +29,7 @@ from torch.distributions import (
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.inference.random_state import same_random_state
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.inference.cost_family import CostFamily, line_between
 from pyro_structured.optima.inference.independent_costs import (
@@ -237,7 +238,7 @@ class MixtureCosts(SlicedCosts):
 def cost_conditionals(
     base: Distribution, cost_rank: int, likelihood: Callable[[Tensor], Tensor] | None = None
 ) -> CostFamily:
-    """Conditional distributions of the costs of a base distribution.
+    """Conditional distributions of the costs of a base distribution, with parameters on the processor.
 
     :param base: Distribution of the costs, of batch shape ``(...)`` and an event shape with ``cost_rank`` axes.
     :param likelihood: From costs of shape ``batch_shape + event_shape`` to the log-likelihoods of dependent sites,
@@ -247,7 +248,7 @@ def cost_conditionals(
 
     def flat(tensor: Tensor) -> Tensor:
         shape = base.batch_shape + base.event_shape
-        return tensor.detach().double().expand(shape).flatten(-cost_rank)
+        return tensor.detach().double().cpu().expand(shape).flatten(-cost_rank)
 
     if likelihood is not None:
         return _sliced(base, entries, flat, cost_rank, likelihood)
@@ -256,7 +257,9 @@ def cost_conditionals(
     if not entries.event_shape and inverted is not None and not _is_nearly_normal(entries):
         return inverted(entries, flat)
     if entries is base and issubclass(kind, MultivariateNormal) and cost_rank == 1:
-        precision, scale_tril = (getattr(base, name).detach().double() for name in ("precision_matrix", "scale_tril"))
+        precision, scale_tril = (
+            getattr(base, name).detach().double().cpu() for name in ("precision_matrix", "scale_tril")
+        )
         return GaussianCosts(flat(base.loc), precision, scale_tril)
     if not entries.event_shape and isinstance(entries, MixtureSameFamily):
         return _mixed(base, entries, flat, cost_rank)
@@ -275,7 +278,7 @@ def _mixed(base: Any, entries: Any, flat: Callable[[Tensor], Tensor], cost_rank:
 
     def flat_components(tensor: Tensor) -> Tensor:
         shape = base.batch_shape + base.event_shape + logits.shape[-1:]
-        return tensor.detach().double().expand(shape).flatten(-cost_rank - 1, -2)
+        return tensor.detach().double().cpu().expand(shape).flatten(-cost_rank - 1, -2)
 
     inverted = _inverted(type(components))
     costs = None if inverted is None else inverted(components, flat_components)
@@ -305,20 +308,22 @@ def _sliced(
 ) -> SlicedCosts:
     low, high = map(flat, support_bounds(base))
     # Steps only have to have the right order of magnitude; they must not depend on the present costs.
-    with torch.random.fork_rng(devices=[]):
+    with same_random_state():
         torch.manual_seed(0)
         drawn = base.sample((64,)).double()
         # Torch warns of standard deviations of empty tensors.
         deviation = drawn.std(0) if drawn.numel() else drawn[0]
         width = flat(2 * deviation.clamp(min=torch.finfo(torch.double).tiny))
 
+    def shaped(costs: Tensor) -> Tensor:
+        return costs.reshape(costs.shape[:-1] + base.event_shape).to(drawn.device)
+
     def log_density(costs: Tensor) -> Tensor:
-        shaped = costs.reshape(costs.shape[:-1] + base.event_shape)
-        total: Tensor = base.log_prob(shaped).double()
-        return total if likelihood is None else total + likelihood(shaped)
+        total: Tensor = base.log_prob(shaped(costs)).double().cpu()
+        return total if likelihood is None else total + likelihood(shaped(costs)).cpu()
 
     def entry_log_density(costs: Tensor) -> Tensor:
-        terms: Tensor = entries.log_prob(costs.reshape(costs.shape[:-1] + base.event_shape)).double()
+        terms: Tensor = entries.log_prob(shaped(costs)).double().cpu()
         return terms.flatten(-cost_rank)
 
     independent = likelihood is None and not entries.event_shape and entries is not base

@@ -13,7 +13,8 @@ from pyro_structured.optima.structures.box import Box
 
 
 class CostFamily(ABC):
-    """The distribution of costs, flattened to shape ``(..., P)`` in double precision, one box or line at a time.
+    """The distribution of costs, flattened to shape ``(..., P)`` in double precision, one box or line at a time; on the
+    processor, where solvers are.
 
     :ivar int num_stuck: Updates that left an entry where it was, because a search was given up.
     """

@@ -46,7 +46,7 @@ def sweep(
     num_lines: int,
     uniform: Tensor | None = None,
 ) -> tuple[Tensor, SweepInfo]:
-    """Updates costs so that their distribution given the optimum stays invariant: a pure function.
+    """Updates costs so that their distribution given the optimum stays invariant: a pure function, on the processor.
 
     Problems with closed-form restrictions have all their entries drawn from conditional distributions, one box after
     the other; in a compiled loop if there is one, with the same results. Costs of other problems move along random
@@ -55,15 +55,17 @@ def sweep(
     :param Tensor costs: Costs in the inverse sets, double precision, shape ``(..., *problem.cost_shape)``.
     :param Tensor value: Optima of the costs, shape ``(..., *problem.event_shape)``.
     :param int num_lines: Number of lines.
-    :param Tensor uniform: Uniform variables of the costs' shape, to draw entries by inversion; ``None``: new ones.
+    :param Tensor uniform: Uniform variables of the costs' shape, to draw entries by inversion, on the processor;
+        ``None``: new ones.
     """
-    costs = costs.clone(memory_format=torch.contiguous_format)
+    device, value = costs.device, value.cpu()
+    costs = costs.cpu().clone(memory_format=torch.contiguous_format)
     if not costs.numel():
         # Torch's densities refuse empty tensors.
-        return costs, SweepInfo(0, 0, 0)
+        return costs.to(device), SweepInfo(0, 0, 0)
     num_compiled = sweep_compiled(costs, value, problem, conditionals, uniform)
     if num_compiled is not None:
-        return costs, SweepInfo(0, num_compiled, 0)
+        return costs.to(device), SweepInfo(0, num_compiled, 0)
     flat = costs.flatten(-len(problem.cost_shape))
     stuck, num_solves, num_boxes = conditionals.num_stuck, 0, 0
     boxes = _boxes(problem, costs, value)
@@ -75,7 +77,7 @@ def sweep(
             index = box.index.expand(flat.shape[:-1] + box.index.shape[-1:])
             flat.scatter_(-1, index, conditionals.draw(flat, box, uniform))
             num_boxes += 1
-    return costs, SweepInfo(num_solves, num_boxes, conditionals.num_stuck - stuck)
+    return costs.to(device), SweepInfo(num_solves, num_boxes, conditionals.num_stuck - stuck)
 
 
 def _boxes(problem: Problem, costs: Tensor, value: Tensor) -> Iterator[Box] | None:

@@ -115,6 +115,7 @@ class CostTrack:
         """Logarithm of the probability that x is in its interval in all rows, up to a constant, at distances t of shape
         ``(M,)``.
         """
+        distance = distance.to(self._costs.device)
         if self._table is None:
             return torch.zeros_like(distance)
         mass = self._table.log_mass(*self._ends_at(distance))
@@ -129,7 +130,7 @@ class CostTrack:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
         if self._table is None:
             return self._costs.new_zeros(self._moves.shape), self._costs.new_zeros(())
-        low, high = (end.squeeze(-1) for end in self._ends_at(torch.tensor([distance], dtype=torch.double)))
+        low, high = (end.squeeze(-1) for end in self._ends_at(self._costs.new_tensor([distance])))
         place, log_density = self._table.draw(low, high)
         x = place.maximum(low).minimum(high)
         return x.masked_fill(~self._moves, 0.0), log_density.masked_fill(~self._moves, 0.0).sum()
@@ -138,7 +139,7 @@ class CostTrack:
         """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0."""
         if self._table is None:
             return self._costs.new_zeros(())
-        low, high = (end.squeeze(-1) for end in self._ends_at(torch.zeros(1, dtype=torch.double)))
+        low, high = (end.squeeze(-1) for end in self._ends_at(self._costs.new_zeros(1)))
         log_density = self._table.log_density(torch.zeros_like(self._volume), low, high)
         return log_density.masked_fill(~self._moves, 0.0).sum()
 

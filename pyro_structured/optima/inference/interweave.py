@@ -335,8 +335,8 @@ class Interweave(StepKernel):
             tracks[name] = track
 
         def log_density(distance: Tensor) -> Tensor:
-            total = other.log_prior(line.free_at(distance))
-            total = total + sum(track.log_mass(distance - here) for track in tracks.values())
+            total = other.log_prior(line.free_at(distance)).cpu()
+            total = total + sum(track.log_mass(distance - here).cpu() for track in tracks.values())
             # Densities that are infinite at the end of a support are not approached.
             return total.nan_to_num(IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
 

@@ -137,7 +137,7 @@ class MatchingShells:
         self._order, self._spare = torch.cat([spare, matched], -1).unsqueeze(-2), columns - rows
         self._is_uniform = isinstance(family, UniformCosts)
         scale = torch.full_like(family.scale, torch.inf) if self._is_uniform else family.scale
-        parameters = (family.loc, scale, family.low, family.high)
+        parameters = (parameter.to(device) for parameter in (family.loc, scale, family.low, family.high))
         arranged = [
             self._arranged(parameter.expand(*batch, -1).reshape(len(matched), rows, columns))
             for parameter in parameters
@@ -198,7 +198,7 @@ class MatchingShells:
         height, width = row + 1, self._spare + row + 1
         costs = self._costs[..., :height, :width]
         entries = self._entries.at(slice(None), slice(height), slice(width))
-        loc, scale, low, high = (parameter.flatten(-2) for parameter in entries.expanded(costs.shape)[:4])
+        loc, scale, low, high = (parameter.flatten(-2).cpu() for parameter in entries.expanded(costs.shape)[:4])
         family = UniformCosts(low, high) if self._is_uniform else NormalCosts(loc, scale, low, high)
         problem = Matching(height, width, self._allowed[:, :height, :width] if self._is_restricted else None)
         costs.copy_(sweep(costs, torch.arange(self._spare, width, device=costs.device), problem, family, 1)[0])

@@ -101,7 +101,7 @@ class Splitting(OptimumEstimator):
             if chosen is not None:
                 costs = costs.gather(1, _with_axes(chosen, rank).expand(costs.shape))
             added = (_with_axes(level, rank) * favour).expand(costs.shape)
-            shifted = ShiftedCosts(conditionals, added.flatten(-rank))
+            shifted = ShiftedCosts(conditionals, added.flatten(-rank).cpu())
             for _ in range(self.num_sweeps):
                 costs = sweep(costs + added, value, problem, shifted, self.num_lines)[0] - added
             if not bool(level.any()):

@@ -80,6 +80,6 @@ def _scaled(costs: Tensor, factors: Tensor) -> Tensor:
 def _nearest_bound(low: float | Tensor, costs: Tensor, direction: Tensor) -> Tensor:
     """Distances, shape ``(N,)``, at which the line leaves the costs that the solver can handle."""
     falling = direction < 0
-    distance = (low - costs) / direction.masked_fill(~falling, -1.0)
+    distance = (torch.as_tensor(low).to(costs) - costs) / direction.masked_fill(~falling, -1.0)
     nearest: Tensor = distance.masked_fill(~falling, torch.inf).flatten(1).amin(1).clamp(min=0)
     return nearest
