@@ -300,10 +300,10 @@ class _States:
 
 def _without_dead_ends(layers: list[_Layer], number: int) -> list[_Layer]:
     """The layers without states from which no end is reached; the first one keeps its only state."""
-    alive = torch.ones(number, dtype=torch.bool)
+    alive = torch.ones(number, dtype=torch.bool, device="cpu")
     kept = []
     for layer in reversed(layers):
-        renumbered = torch.cat([alive.cumsum(0) - 1, torch.zeros(1, dtype=torch.long)])
+        renumbered = torch.cat([alive.cumsum(0) - 1, torch.zeros(1, dtype=torch.long, device="cpu")])
         last = int(alive.sum())
         renumbered[:-1][~alive], renumbered[-1] = last, last
         children = renumbered[layer.children]

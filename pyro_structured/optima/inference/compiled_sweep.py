@@ -54,7 +54,7 @@ def _sweep_matchings(run: Any, costs: Tensor, value: Tensor, problem: Matching, 
     run(
         costs.view(-1, *shape).numpy(),
         value.expand(batch + shape[:1]).reshape(-1, shape[0]).long().numpy(),
-        problem.allowed.expand(costs.shape).reshape(-1, *shape).numpy(),
+        problem.allowed.cpu().expand(costs.shape).reshape(-1, *shape).numpy(),
         problem.maximize,
         *base,
     )
@@ -67,8 +67,8 @@ def _sweep_paths(run: Any, costs: Tensor, value: Tensor, problem: ShortestPath, 
         problem.adjacency,
         costs.view(-1, count).numpy(),
         value.expand(costs.shape).reshape(-1, count).bool().numpy(),
-        rows.source.contiguous().numpy(),
-        rows.target.contiguous().numpy(),
+        rows.source.cpu().contiguous().numpy(),
+        rows.target.cpu().contiguous().numpy(),
         *base,
     )
 

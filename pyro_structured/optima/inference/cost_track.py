@@ -393,7 +393,7 @@ def _bounds_along(
     loc, scale = _parameters(base, change)
     error, found = rounding * (change.abs() + scale), []
     for bound, there in zip(support_bounds(base), support_bounds(other), strict=True):
-        moved = _moved(bound, loc, change, growth, torch.tensor(distance, dtype=torch.double))
+        moved = _moved(bound, loc, change, growth, change.new_tensor(distance))
         follows, remains = ((there == place) | ((there - place).abs() <= error) for place in (moved, bound))
         found.append((follows, remains))
     return found

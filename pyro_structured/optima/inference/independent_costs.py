@@ -87,7 +87,7 @@ class IndependentCosts(CostFamily):
     @cached_property
     def base(self) -> Tensor:
         """Location, scale, both bounds, and 0, an additive constant, shape ``(..., P, 5)``."""
-        parameters = (self.loc, self.scale, self.low, self.high, torch.zeros((), dtype=self.loc.dtype))
+        parameters = (self.loc, self.scale, self.low, self.high, self.loc.new_zeros(()))
         return torch.stack(torch.broadcast_tensors(*parameters), -1)
 
     def draw_all(self, uniform: Tensor) -> Tensor:

@@ -340,7 +340,7 @@ class Interweave(StepKernel):
             # Densities that are infinite at the end of a support are not approached.
             return total.nan_to_num(IMPOSSIBLE, IMPOSSIBLE, IMPOSSIBLE).clamp(min=IMPOSSIBLE)
 
-        start, *bounds = torch.tensor([here, low, high], dtype=torch.double)
+        start, *bounds = torch.tensor([here, low, high], dtype=torch.double, device="cpu")
         ends = bounds[0], bounds[1]
         num_places = min(track.num_places for track in tracks.values())
         density = piecewise_exponential(log_density, *ends, num_places)
@@ -389,7 +389,7 @@ class Interweave(StepKernel):
         return _Place(distance, point, point.costs)
 
     def _slice(self, log_density: Callable[[Tensor], Tensor], low: float, high: float) -> Tensor:
-        zero, least, most = torch.tensor([0.0, low, high], dtype=torch.double)
+        zero, least, most = torch.tensor([0.0, low, high], dtype=torch.double, device="cpu")
         distance, stuck = slice_sample(log_density, zero, least, most, WIDTH * torch.ones_like(zero))
         self._counts["stuck moves"] += int(stuck)
         return distance

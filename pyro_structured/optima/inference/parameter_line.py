@@ -96,7 +96,7 @@ class ParameterPoint:
 
         :param dict free: M values of each parameter, shape ``(M, ...)``.
         """
-        total = torch.zeros((), dtype=torch.double)
+        total = torch.zeros((), dtype=torch.double, device="cpu")
         for name, transform in self._setting.transforms.items():
             node, value = self._trace.nodes[name], transform(free[name])
             weights = scale_and_mask(node["fn"].log_prob(value), node["scale"], node["mask"])

@@ -46,7 +46,7 @@ def curve_chord(
     # Solvers compute on the CPU. Both searches at once.
     shape, start = (-1, problem.cost_shape.numel()), problem.flatten(low.shape)
     rows = [part.cpu().expand(growth.shape).reshape(shape) for part in (incidence, costs - offset, offset, growth)]
-    curves = _Curves(start[torch.arange(low.numel()).repeat(2)], *rows)
+    curves = _Curves(start[torch.arange(low.numel(), device="cpu").repeat(2)], *rows)
     most = torch.stack([-low, high]).cpu().flatten()
     below, above = curves.ends(most).reshape(2, *low.shape).to(low.device)
     return -below, above
@@ -74,9 +74,9 @@ class _Curves:
     def ends(self, most: Tensor) -> Tensor:
         """Least x, shape ``(N,)``, where the present values stop to be optimal; infinite from the given x on."""
         most = most.minimum(LARGEST / self._rate)
-        rows = torch.arange(len(most))
+        rows = torch.arange(len(most), device="cpu")
         end = self._retreated(rows, most)
-        shares = torch.linspace(0.0, 1.0, PIECES + 1, dtype=torch.double)
+        shares = torch.linspace(0.0, 1.0, PIECES + 1, dtype=torch.double, device="cpu")
         rows, first, last = (
             rows.repeat(PIECES),
             *((end * part.unsqueeze(1)).flatten() for part in (shares[:-1], shares[1:])),
@@ -102,7 +102,7 @@ class _Curves:
         """Points at most x, but not before the ends, where present values are optimal. Every step finds a better value
         at x, and goes back to where both are equally good.
         """
-        x, active = x.clone(), torch.arange(len(rows))
+        x, active = x.clone(), torch.arange(len(rows), device="cpu")
         for _ in range(MOST_STEPS):
             curve, now = rows[active], x[active]
             points = self._at(curve, now)

@@ -155,7 +155,7 @@ class _CompiledPieces(PiecewiseExponential):
 
     def draw(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """In compiled loops."""
-        uniform, drawn = torch.rand(2, *low.shape, dtype=low.dtype), low.new_empty(2, *low.shape)
+        uniform, drawn = torch.rand(2, *low.shape, dtype=low.dtype, device=low.device), low.new_empty(2, *low.shape)
         self._run("draw_pieces", *(ends.reshape(-1) for ends in (low, high)), uniform.view(2, -1), drawn.view(2, -1))
         return drawn[0], drawn[1]
 

@@ -39,7 +39,7 @@ def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction:
     :return: Numbers of at most 0 and of at least 0, shape ``(N,)``, infinite where there is no end.
     """
     rest = (1,) * (costs.dim() - 1)
-    both = problem[torch.arange(len(costs)).repeat(2)]
+    both = problem[torch.arange(len(costs), device="cpu").repeat(2)]
     directions = torch.cat([-direction, direction])
     back, forth = _reach(both, costs.repeat(2, *rest), incidence.repeat(2, *rest), directions).chunk(2)
     return -back, forth
@@ -49,7 +49,7 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
     """The largest t, ``(N,)``. Every step finds a better value at t, and goes back to where both are equally good."""
     sign = -1.0 if problem.maximize else 1.0
     reach = _nearest_bound(problem.cost_low, costs, direction)
-    rows = torch.arange(len(costs))
+    rows = torch.arange(len(costs), device="cpu")
     for _ in range(MOST_STEPS):
         near, along, now = costs[rows], direction[rows], reach[rows]
         # Where nothing bounds the costs, far out on the line only the direction counts.

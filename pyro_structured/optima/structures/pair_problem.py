@@ -59,7 +59,7 @@ class PairProblem(Problem):
         :param Tensor capacities: Places of the columns, shape ``(..., columns)``.
         """
         allowed = self._allowed.cpu()
-        done = torch.zeros(allowed.shape[:-1], dtype=torch.bool)
+        done = torch.zeros_like(allowed[..., 0])
         for _ in range(self.num_rows):
             used = (allowed & done.unsqueeze(-1)).sum(-2)
             allowed = allowed & (done.unsqueeze(-1) | (used < capacities.cpu()).unsqueeze(-2))

@@ -1,0 +1,126 @@
+"""Distributions and chains on a device: ``python tests/device_runs.py [cuda]`` prints those that are not at home there.
+
+Without an argument, they run on a device that is none.
+"""
+
+import contextlib
+import sys
+import traceback
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.infer import MCMC
+
+import pyro_structured.distributions as sdist
+from pyro_structured.inference import ConstrainedSlice, StructuredGibbs
+from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
+from pyro_structured.structures import Matching, MinimumCut, Ranking, ShortestPath, SpanningTree, TopK
+from tests.distributions.test_contract import FACTORIES
+from tests.foreign_device import foreign_device
+
+EDGES = torch.tensor([(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (0, 3), (3, 4), (2, 4), (4, 5), (3, 5)])
+PROBLEMS = {
+    "matchings": Matching(3),
+    "rankings": Ranking(4),
+    "paths": ShortestPath(EDGES, 6, 0, 5),
+    "trees": SpanningTree(EDGES, 6),
+    "cuts": MinimumCut(EDGES, 6),
+    "best items": TopK(10, 2),
+}
+BASES = {
+    "normal": lambda x, one: dist.Normal(x * one, one),
+    "normal scales": lambda x, one: dist.Normal(0 * one, x.exp() * one),
+    "truncated normal": lambda x, one: TruncatedNormal(x * one, one, -2 * one, 3 * one),
+    "half-normal": lambda x, one: dist.HalfNormal(x.exp() * one),
+    "uniform": lambda x, one: dist.Uniform(one, one + x.exp() * one),
+    "exponential": lambda x, one: dist.Exponential(x.exp() * one),
+    "log-normal": lambda x, one: dist.LogNormal(x * one, 1.0),
+    "Gumbel": lambda x, one: dist.Gumbel(x * one, one),
+    "gamma": lambda x, one: dist.Gamma(2 * one, x.exp() * one),
+    "Student's t": lambda x, one: dist.StudentT(3.0, x * one, one),
+    "mixtures": lambda x, one: dist.MixtureSameFamily(
+        dist.Categorical(torch.ones_like(one).unsqueeze(-1).expand(*one.shape, 2)),
+        dist.Normal(torch.stack([x * one, x * one + 1], -1), 1.0),
+    ),
+}
+# All families of costs, and all problems.
+CHAINS = [("matchings", kind) for kind in BASES] + [
+    (name, kind) for name in PROBLEMS for kind in ("uniform", "exponential") if name != "matchings"
+]
+
+
+def optima(problem, base):
+    """A model of optima whose costs depend on a number, on the device of what is observed."""
+    rank = len(problem.cost_shape)
+
+    def model(y):
+        x = pyro.sample("x", dist.Normal(torch.zeros((), device=y.device), 1.0))
+        costs = base(x, torch.ones(problem.cost_shape, device=y.device))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", sdist.RandOM(costs.to_event(rank), problem), obs=y)
+
+    return model
+
+
+def subsets(y):
+    level = pyro.sample("level", dist.Normal(torch.zeros((), device=y.device), 1.0))
+    with pyro.plate("rows", len(y)):
+        s = pyro.sample("s", sdist.KSubset(torch.zeros(4, device=y.device), 2))
+        pyro.sample("y", dist.Normal(level.unsqueeze(-1) * s, 1.0).to_event(1), obs=y)
+
+
+def run_chain(kernel, y):
+    mcmc = MCMC(kernel, num_samples=1, warmup_steps=1, disable_progbar=True)
+    mcmc.run(y)
+    for name, draws in mcmc.get_samples().items():
+        assert draws.device == y.device, f"{name}: expected draws on {y.device}, got {draws.device}"
+
+
+def run_distribution(factory, device):
+    d = factory((2,), torch.double, device=device)
+    drawn = d.sample()
+    found = [drawn]
+    with contextlib.suppress(NotImplementedError):
+        found.append(d.log_prob(drawn))
+    for tensor in found:
+        assert tensor.device == device, f"expected a tensor on {device}, got one on {tensor.device}"
+
+
+def runs(device):
+    """Names, contexts and what to do in them."""
+    for factory in (factory for factories in FACTORIES.values() for factory in factories):
+        for context in (contextlib.nullcontext(), device):
+            yield factory.__name__, context, lambda factory=factory: run_distribution(factory, device)
+    for name, kind in CHAINS:
+        problem = PROBLEMS[name]
+        y = torch.stack([problem.solve(1 + torch.rand(problem.cost_shape)) for _ in range(3)]).to(device)
+        kernel = ConstrainedSlice(optima(problem, BASES[kind]))
+        yield f"{name}, {kind}", contextlib.nullcontext(), lambda kernel=kernel, y=y: run_chain(kernel, y)
+    kernel, rows = StructuredGibbs(subsets), torch.ones(3, 4).to(device)
+    yield "StructuredGibbs", contextlib.nullcontext(), lambda: run_chain(kernel, rows)
+    with device:
+        kernel, y = ConstrainedSlice(optima(Matching(3), BASES["normal"])), torch.tensor([[0, 1, 2], [2, 1, 0]])
+    yield "matchings where a device is set", device, lambda: run_chain(kernel, y)
+
+
+def main(device):
+    for name, context, run in runs(device):
+        pyro.set_rng_seed(0)
+        try:
+            with context:
+                run()
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            place = next((each for each in reversed(frames) if "foreign_device" not in each.filename), frames[-1])
+            print(f"{name}: {str(error)[:200]} in {place.filename}, line {place.lineno}", flush=True)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        main(torch.device(sys.argv[1], 0))
+    else:
+        with foreign_device() as device:
+            main(device)
