@@ -1,4 +1,4 @@
-"""Distributions and chains on a device: ``python tests/device_runs.py [cuda]`` prints those that are not at home there.
+"""Distributions, chains and learners on a device: ``python tests/device_runs.py [cuda]`` prints those that fail there.
 
 Without an argument, they run on a device that is none.
 """
@@ -15,9 +15,19 @@ import torch
 from pyro.infer import MCMC
 
 import pyro_structured.distributions as sdist
-from pyro_structured.inference import ConstrainedSlice, StructuredGibbs
+from pyro_structured.inference import MCEM, ConstrainedSlice, ExpectedLoss, HardEM, StructuredGibbs
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
-from pyro_structured.structures import Matching, MinimumCut, Ranking, ShortestPath, SpanningTree, TopK
+from pyro_structured.structures import (
+    CategoryCounts,
+    Grid,
+    Matching,
+    MinimumCut,
+    Ranking,
+    ShortestPath,
+    SpanningTree,
+    TopK,
+    Transitions,
+)
 from tests.distributions.test_contract import FACTORIES
 from tests.foreign_device import foreign_device
 
@@ -72,6 +82,39 @@ def subsets(y):
         pyro.sample("y", dist.Normal(level.unsqueeze(-1) * s, 1.0).to_event(1), obs=y)
 
 
+def choices(y):
+    quality = pyro.param("quality", lambda: torch.zeros(3, device=y.device))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", sdist.RandOM(dist.Normal(quality, 1.0).to_event(1), TopK(3, 1)), obs=y)
+
+
+def pictures(y):
+    penalty, grid = pyro.param("penalty", lambda: torch.tensor(0.1, device=y.device)), Grid(2, 3)
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", sdist.GridCRF(y - 0.4, penalty.expand(grid.num_edges), grid), obs=y)
+
+
+def run_learners(device):
+    optimiser = pyro.optim.SGD({"lr": 0.1})
+    for kind, model, y in (
+        (HardEM, choices, torch.eye(3)),
+        (MCEM, choices, torch.eye(3)),
+        (ExpectedLoss, pictures, torch.ones(2, 2, 3)),
+    ):
+        pyro.clear_param_store()
+        kind(model, lambda y: None, optimiser).step(y.to(device))
+        for name, value in pyro.get_param_store().items():
+            assert value.device == device, f"{name}: expected a tensor on {device}, got one on {value.device}"
+
+
+def run_statistics(device):
+    """Tables that are made as soon as they are needed."""
+    weights = torch.rand(3, 3, device=device).log()
+    d = sdist.ExchangeableBlock(torch.zeros(10, device=device), CategoryCounts(3, 3))
+    assert d.reweight(weights).marginals.device == device
+    assert Transitions(4).value(torch.ones(4, dtype=torch.long, device=device)).device == device
+
+
 def run_chain(kernel, y):
     mcmc = MCMC(kernel, num_samples=1, warmup_steps=1, disable_progbar=True)
     mcmc.run(y)
@@ -99,6 +142,9 @@ def runs(device):
         y = torch.stack([problem.solve(1 + torch.rand(problem.cost_shape)) for _ in range(3)]).to(device)
         kernel = ConstrainedSlice(optima(problem, BASES[kind]))
         yield f"{name}, {kind}", contextlib.nullcontext(), lambda kernel=kernel, y=y: run_chain(kernel, y)
+    for context in (contextlib.nullcontext(), device):
+        yield "learners", context, lambda: run_learners(device)
+        yield "statistics", context, lambda: run_statistics(device)
     kernel, rows = StructuredGibbs(subsets), torch.ones(3, 4).to(device)
     yield "StructuredGibbs", contextlib.nullcontext(), lambda: run_chain(kernel, rows)
     with device:

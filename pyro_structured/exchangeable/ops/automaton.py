@@ -200,9 +200,9 @@ def _group(targets: Tensor, num_targets: int) -> Tensor:
     """Positions that map to every target in every row, padded with the number of positions: (rows, targets, width)."""
     rows, positions = targets.shape
     order = targets.argsort(dim=-1, stable=True)
-    counts = torch.zeros(rows, num_targets, dtype=torch.long).scatter_add_(1, targets, torch.ones_like(targets))
+    counts = targets.new_zeros(rows, num_targets).scatter_add_(1, targets, torch.ones_like(targets))
     starts = counts.cumsum(-1) - counts
-    slots = torch.arange(int(counts.max()))
+    slots = torch.arange(int(counts.max()), device=targets.device)
     index = (starts.unsqueeze(-1) + slots).clamp(max=positions - 1)
     grouped = order.gather(1, index.flatten(1)).view(rows, num_targets, -1)
     padded: Tensor = grouped.masked_fill(slots >= counts.unsqueeze(-1), positions)

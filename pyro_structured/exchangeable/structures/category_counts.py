@@ -209,7 +209,7 @@ class CategoryCounts(CountVectors):
     @cached_property
     def _automaton(self) -> Automaton:
         """A state is the level if all variables that have not been read are in the last category."""
-        letters = torch.eye(self.num_categories, dtype=torch.long)
+        letters = torch.eye(self.num_categories, dtype=torch.long, device=self.counts.device)
         after = self.counts.unsqueeze(-2) + letters - letters[-1]
         # No variable is left to be read in a state without any in the last category, where no word leads on.
         after = torch.where((after < 0).any(-1, keepdim=True), self.counts.unsqueeze(-2), after)

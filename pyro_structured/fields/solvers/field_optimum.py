@@ -19,6 +19,7 @@ from pyro_structured.fields.solvers.minimum_branching import branch_and_bound
 from pyro_structured.fields.solvers.pattern_dual import decompose
 from pyro_structured.fields.solvers.pattern_switches import ascend_by_switches
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
+from pyro_structured.foundation.ops.processor import on_processor
 
 METHODS = ("em", "cut", "dual", "branch_and_bound")
 # Default number of patterns that are switched in a round.
@@ -43,6 +44,7 @@ class FieldOptimum(NamedTuple):
 
 
 @torch.no_grad()
+@on_processor()
 def maximize_field(
     field: Field,
     method: str,
@@ -86,6 +88,7 @@ def maximize_field(
 
 
 @torch.no_grad()
+@on_processor()
 def maximize_deep(
     field: Field, method: str, starts: Tensor | None, max_cuts: int, num_switches: int | None
 ) -> tuple[Tensor, FieldOptimum]:

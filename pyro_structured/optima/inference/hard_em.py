@@ -46,7 +46,7 @@ def likeliest_costs(base: Any, problem: Problem, value: Tensor, margin: float) -
     batch = value.shape[: value.dim() - len(problem.event_shape)]
     loc, precision, low, high = (parameter.cpu().numpy() for parameter in _quadratic(base, batch, rank))
     _check_push(margin, precision, low, high)
-    rows, values = problem.flatten(batch), value.reshape(-1, *problem.event_shape)
+    rows, values = problem.flatten(batch), value.cpu().reshape(-1, *problem.event_shape)
     rest = zip(values, loc, precision, low, high, strict=True)
     solutions = [_row(rows[number], *arguments, margin) for number, arguments in enumerate(rest)]
     return torch.from_numpy(np.array(solutions, dtype=float)).reshape(batch + problem.cost_shape).to(value.device)
