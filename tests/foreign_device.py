@@ -54,6 +54,8 @@ def _run(function, args, kwargs):
     _check(function.overloadpacket.__name__, args, tensors)
     if kwargs.get("device") is not None:
         is_foreign, kwargs = torch.device(kwargs["device"]).type == "foreign", {**kwargs, "device": torch.device("cpu")}
+    if is_foreign and kwargs.get("generator") is not None:
+        raise RuntimeError(f"generator: expected one of the device, got one of {kwargs['generator'].device}")
     here = tree_map(lambda each: each.here if isinstance(each, Foreign) else each, (args, kwargs))
     result = function(*here[0], **here[1])
     writes = any(each.alias_info is not None and each.alias_info.is_write for each in function._schema.arguments)

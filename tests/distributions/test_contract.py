@@ -42,8 +42,8 @@ NESTED = NestedSubsets([[0, 1], [3], [], [0, 1, 2, 3], [1, 0]], num_variables=4)
 def numbers(batch_shape, size, dtype, device, low=-1.5, high=1.5):
     """Numbers that differ over the batch, the same in every call."""
     shape = (*batch_shape, size)
-    generator = torch.Generator().manual_seed(size + 100 * len(shape))
-    uniform = torch.rand(shape, generator=generator, dtype=torch.float64)
+    generator = torch.Generator("cpu").manual_seed(size + 100 * len(shape))
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device="cpu")
     return (low + (high - low) * uniform).to(dtype).to(device)
 
 
