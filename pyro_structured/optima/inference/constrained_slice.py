@@ -54,7 +54,8 @@ class ConstrainedSlice(StepKernel):
     Other problems have lines through the inverse set, with exact ends. No proposal is ever outside, but for the
     rounding of a row's largest cost: costs that are less than 1e-16 of it may be of no account. If costs have several
     optima, in several sites or in rows of a plate that share them, they stay in the intersection of all inverse
-    sets, which lines along one cost after the other explore.
+    sets, which lines along one cost after the other explore. Costs are drawn on the processor, where solvers are,
+    and go back to the device of the model.
 
     Alone, it stands for a composition that updates all other latent variables, too. Where costs can be drawn exactly
     given an observed optimum, they are summed out of the densities of all parameters, and drawn afterwards,
