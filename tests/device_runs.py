@@ -15,7 +15,15 @@ import torch
 from pyro.infer import MCMC
 
 import pyro_structured.distributions as sdist
-from pyro_structured.inference import MCEM, ConstrainedSlice, ExpectedLoss, HardEM, StructuredGibbs
+from pyro_structured.inference import (
+    MCEM,
+    ConstrainedSlice,
+    ExpectedLoss,
+    HardEM,
+    ShellSMC,
+    Splitting,
+    StructuredGibbs,
+)
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.structures import (
     CategoryCounts,
@@ -107,6 +115,13 @@ def run_learners(device):
             assert value.device == device, f"{name}: expected a tensor on {device}, got one on {value.device}"
 
 
+def run_estimators(device):
+    costs, y = dist.Normal(torch.rand(3, 3, device=device), 1.0).to_event(2), torch.tensor([1, 2, 0], device=device)
+    for estimator in (ShellSMC(400), Splitting(400)):
+        value, error = sdist.RandOM(costs, Matching(3), estimator=estimator).estimate_log_prob(y)
+        assert value.device == error.device == device, f"{estimator}: expected numbers on {device}"
+
+
 def run_statistics(device):
     """Tables that are made as soon as they are needed."""
     weights = torch.rand(3, 3, device=device).log()
@@ -144,6 +159,7 @@ def runs(device):
         yield f"{name}, {kind}", contextlib.nullcontext(), lambda kernel=kernel, y=y: run_chain(kernel, y)
     for context in (contextlib.nullcontext(), device):
         yield "learners", context, lambda: run_learners(device)
+        yield "estimators", context, lambda: run_estimators(device)
         yield "statistics", context, lambda: run_statistics(device)
     kernel, rows = StructuredGibbs(subsets), torch.ones(3, 4).to(device)
     yield "StructuredGibbs", contextlib.nullcontext(), lambda: run_chain(kernel, rows)
