@@ -6,7 +6,7 @@ makes from the posterior given their optima: no chi-square test has a p-value be
 
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from unittest.mock import patch
@@ -105,12 +105,20 @@ def matchings_alone(num, y=None):
         return pyro.sample("y", RandOM(dist.Normal(features * psi, NOISE).to_event(2), PAIRS), obs=y)
 
 
+@contextmanager
 def wide_costs():
+    """In all kernels that draw costs."""
+
     def wide(base, *others):
         normal = base.base_dist
         return cost_conditionals(dist.Normal(normal.loc, TOO_WIDE * normal.scale).to_event(2), *others)
 
-    return patch("pyro_structured.optima.inference.constrained_slice.cost_conditionals", wide)
+    kernels = "pyro_structured.optima.inference"
+    with (
+        patch(f"{kernels}.constrained_slice.cost_conditionals", wide),
+        patch(f"{kernels}.interweave.cost_conditionals", wide),
+    ):
+        yield
 
 
 def narrow_prior():
