@@ -6,6 +6,7 @@ Without an argument, they run on a device that is none.
 import contextlib
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -18,8 +19,13 @@ import pyro_structured.distributions as sdist
 from pyro_structured.inference import (
     MCEM,
     ConstrainedSlice,
+    ContrastiveDivergence,
     ExpectedLoss,
     HardEM,
+    MaxMargin,
+    MeanFieldLoss,
+    PerturbAndMAP,
+    PseudoLikelihood,
     ShellSMC,
     Splitting,
     StructuredGibbs,
@@ -83,6 +89,12 @@ def optima(problem, base):
     return model
 
 
+def shared_costs(y):
+    costs = pyro.sample("costs", dist.Normal(torch.zeros(3, device=y.device), 1.0).to_event(1))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", sdist.Argmin(costs, TopK(3, 1)), obs=y)
+
+
 def subsets(y):
     level = pyro.sample("level", dist.Normal(torch.zeros((), device=y.device), 1.0))
     with pyro.plate("rows", len(y)):
@@ -104,11 +116,12 @@ def pictures(y):
 
 def run_learners(device):
     optimiser = pyro.optim.SGD({"lr": 0.1})
-    for kind, model, y in (
-        (HardEM, choices, torch.eye(3)),
-        (MCEM, choices, torch.eye(3)),
-        (ExpectedLoss, pictures, torch.ones(2, 2, 3)),
-    ):
+    of_choices = [(kind, choices, torch.eye(3)) for kind in (HardEM, MCEM, MaxMargin, PerturbAndMAP)]
+    of_fields = [
+        (kind, pictures, torch.ones(2, 2, 3))
+        for kind in (ContrastiveDivergence, ExpectedLoss, MeanFieldLoss, PseudoLikelihood)
+    ]
+    for kind, model, y in of_choices + of_fields:
         pyro.clear_param_store()
         kind(model, lambda y: None, optimiser).step(y.to(device))
         for name, value in pyro.get_param_store().items():
@@ -151,21 +164,24 @@ def runs(device):
     """Names, contexts and what to do in them."""
     for factory in (factory for factories in FACTORIES.values() for factory in factories):
         for context in (contextlib.nullcontext(), device):
-            yield factory.__name__, context, lambda factory=factory: run_distribution(factory, device)
+            yield factory.__name__, context, partial(run_distribution, factory, device)
     for name, kind in CHAINS:
         problem = PROBLEMS[name]
         y = torch.stack([problem.solve(1 + torch.rand(problem.cost_shape)) for _ in range(3)]).to(device)
         kernel = ConstrainedSlice(optima(problem, BASES[kind]))
-        yield f"{name}, {kind}", contextlib.nullcontext(), lambda kernel=kernel, y=y: run_chain(kernel, y)
+        yield f"{name}, {kind}", contextlib.nullcontext(), partial(run_chain, kernel, y)
     for context in (contextlib.nullcontext(), device):
-        yield "learners", context, lambda: run_learners(device)
-        yield "estimators", context, lambda: run_estimators(device)
-        yield "statistics", context, lambda: run_statistics(device)
-    kernel, rows = StructuredGibbs(subsets), torch.ones(3, 4).to(device)
-    yield "StructuredGibbs", contextlib.nullcontext(), lambda: run_chain(kernel, rows)
+        yield "learners", context, partial(run_learners, device)
+        yield "estimators", context, partial(run_estimators, device)
+        yield "statistics", context, partial(run_statistics, device)
+    for name, kernel, y in (
+        ("costs that optima share", ConstrainedSlice(shared_costs), torch.eye(3)[[1, 1]]),
+        ("subsets", StructuredGibbs(subsets), torch.ones(3, 4)),
+    ):
+        yield name, contextlib.nullcontext(), partial(run_chain, kernel, y.to(device))
     with device:
         kernel, y = ConstrainedSlice(optima(Matching(3), BASES["normal"])), torch.tensor([[0, 1, 2], [2, 1, 0]])
-    yield "matchings where a device is set", device, lambda: run_chain(kernel, y)
+    yield "matchings where a device is set", device, partial(run_chain, kernel, y)
 
 
 def main(device):

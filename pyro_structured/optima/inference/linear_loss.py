@@ -54,7 +54,9 @@ class LinearLoss(CostLearner):
             moments, added = self._moments(base, problem, value)
             difference = (problem.incidence(value) - moments) * (-1 if problem.maximize else 1)
             flat = difference.flatten(-len(problem.cost_shape))
-            coefficients[site.costs] = torch.cat([flat, added.expand(flat.shape[:-1]).unsqueeze(-1)], -1)
+            coefficients[site.costs] = torch.cat(
+                [flat, added.to(flat.device).expand(flat.shape[:-1]).unsqueeze(-1)], -1
+            )
         return coefficients
 
     def _cost_loss(self, costs: Any, optimum: Any, inferred: Tensor) -> Tensor:

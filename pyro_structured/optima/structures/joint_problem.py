@@ -120,7 +120,8 @@ class JointProblem(Problem):
 
         :raises RuntimeError: if they are not found in 1000 rounds.
         """
-        bounds = [torch.as_tensor(bound).double() for bound in (low, high)]
+        device, value = value.device, value.cpu()
+        bounds = [torch.as_tensor(bound).double().cpu() for bound in (low, high)]
         shape = torch.broadcast_shapes(self._batch(value=value) + self.cost_shape, *(bound.shape for bound in bounds))
         batch = torch.Size(shape[: len(shape) - len(self.cost_shape)])
         lows, highs = (bound.expand(shape).reshape(batch.numel(), self.cost_shape.numel()) for bound in bounds)
@@ -128,7 +129,7 @@ class JointProblem(Problem):
         points = torch.empty_like(lows)
         for row, (own, least, most) in enumerate(zip(values, lows, highs, strict=True)):
             points[row] = rows[row]._separated(own, least, most).flatten()
-        return points.reshape(shape)
+        return points.reshape(shape).to(device)
 
     def _separated(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """The widest separation from some values, and from those that are still better, until there are none."""
