@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 SET_UP = getattr(backend_registration, "_setup_privateuseone_for_python_backend", None)
-INDEXED = {"index", "index_put", "index_put_", "_index_put_impl_"}
+PUT = {"index_put", "index_put_", "_index_put_impl_"}
 
 
 class Foreign(Tensor):
@@ -67,10 +67,11 @@ def _run(function, args, kwargs):
 def _check(name, args, tensors):
     """Raises the error of torch if tensors are mixed that may not be: numbers may, and tensors may be copied."""
     foreign = [isinstance(tensor, Foreign) for tensor in tensors]
-    if name in INDEXED:
-        # Indices may be on the processor.
-        is_wrong = not foreign[0] and any(foreign) if name == "index" else foreign[0] != isinstance(args[2], Foreign)
-        is_wrong = is_wrong and not (name != "index" and args[2].dim() == 0)
+    # Indices may be on the processor.
+    if name == "index":
+        is_wrong = any(foreign) and not foreign[0]
+    elif name in PUT:
+        is_wrong = args[2].dim() > 0 and isinstance(args[2], Foreign) != foreign[0]
     elif name in ("stack", "cat"):
         is_wrong = any(foreign) and not all(foreign)
     else:
