@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 from pyro.distributions import MaskedDistribution
+from torch import Tensor
 
 from pyro_structured.foundation.distributions.independent_parts import unmasked
 from pyro_structured.optima.distributions.argmin import Argmin
@@ -28,7 +29,8 @@ class CostSite(NamedTuple):
 def find_cost_sites(trace: Any) -> list[CostSite]:
     """All pairs of latent costs and observed optima in a trace; a site of costs may occur in several.
 
-    :raises ValueError: if an optimum's costs are not the value of a sample site.
+    :raises ValueError: if an optimum's costs are not the value of a sample site, or its observed value is no tensor, or
+        of another shape.
     """
     return [site for site in _pairs(trace) if not trace.nodes[site.costs]["is_observed"]]
 
@@ -71,8 +73,21 @@ def _pairs(trace: Any) -> list[CostSite]:
                 f"{name}: expected an optimum that is neither masked nor declared an event, got "
                 f"{node['fn'] if fn is not node['fn'] else 'a mask'}; {UNSEEN_ROWS}"
             )
+        _check_observed(name, fn, node["value"])
         sites.append(CostSite(_owner(trace, name, fn), name))
     return sites
+
+
+def _check_observed(name: str, fn: Argmin, value: Any) -> None:
+    """Pyro does not look at observed values before it computes their density."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: expected a tensor of observed values, got {type(value).__name__}")
+    expected, shape = fn.batch_shape + fn.event_shape, tuple(value.shape)
+    fits = len(shape) <= len(expected) and all(
+        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(expected), strict=False)
+    )
+    if not fits or shape[len(shape) - len(fn.event_shape) :] != fn.event_shape:
+        raise ValueError(f"{name}: expected observed values of shape {tuple(expected)}, got {shape}")
 
 
 def _owner(trace: Any, name: str, fn: Argmin) -> str:

@@ -22,11 +22,16 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     :param trace: Trace of a model.
     :param places: Numbers of the rows along every axis of the batch, for messages.
     :return: Double precision, shape ``(..., *cost_shape)``.
-    :raises ValueError: if the observed values have another shape or are infeasible; with the first row's number.
+    :raises ValueError: if the observed values are infeasible, or the costs are NaN; with the first row's number.
     """
     check_feasible(site, trace, places)
     costs, optima = trace.nodes[site.costs], optima_of(trace, site.costs)
     drawn, (problem, value) = costs["value"].double(), observed_optima(trace, site.costs)
+    if bool(drawn.isnan().any()):
+        known = ~drawn.flatten(drawn.dim() - len(problem.cost_shape)).isnan().any(-1)
+        raise ValueError(
+            f"{site.costs}: expected a distribution whose draws are numbers, got {_wrong(drawn, known, places)}"
+        )
     interior, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
     if not bool(inside.all()):
         raise ValueError(
@@ -40,23 +45,12 @@ def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
     """Raises a ValueError as :func:`feasible_costs`, unless the observed values are feasible."""
     for name in optima_of(trace, site.costs):
         fn, value = trace.nodes[name]["fn"], trace.nodes[name]["value"]
-        _check_shape(name, value, fn)
         feasible = fn.problem.is_feasible(value).expand(fn.batch_shape)
         if not bool(feasible.all()):
             raise ValueError(
                 f"{name}: expected values that are feasible for {type(fn.problem).__name__}, got "
                 f"{_wrong(value.expand(feasible.shape + fn.event_shape), feasible, places)}"
             )
-
-
-def _check_shape(name: str, value: Tensor, fn: Any) -> None:
-    """Pyro does not look at shapes of observed values before it computes their density."""
-    expected, shape = fn.batch_shape + fn.event_shape, tuple(value.shape)
-    fits = len(shape) <= len(expected) and all(
-        size in (1, wanted) for size, wanted in zip(reversed(shape), reversed(expected), strict=False)
-    )
-    if not fits or shape[len(shape) - len(fn.event_shape) :] != fn.event_shape:
-        raise ValueError(f"{name}: expected observed values of shape {tuple(expected)}, got {shape}")
 
 
 def _wrong(value: Tensor, good: Tensor, places: tuple[Tensor, ...] | None) -> str:

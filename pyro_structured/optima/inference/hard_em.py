@@ -98,9 +98,13 @@ def _row(
         difference = own - problem.incidence(rival).flatten().numpy() * sign
         matrix.append(np.append(difference, 1.0))
         bound.append(-(difference @ loc) / unit)
-        # The solver meets bounds up to rounding; outside of them the density is zero.
-        solution: np.ndarray = solve_quadratic_program(quadratic, linear, np.stack(matrix), np.array(bound))
-        costs = np.clip(loc + unit * solution[:count], low, high)
+        ends = np.array(bound)
+        # Solutions are as large as the mode's distance from the set, or the push of the margin.
+        size = max(-ends.min(), -linear.min())
+        if size > 0:
+            solution: np.ndarray = solve_quadratic_program(quadratic, linear / size, np.stack(matrix), ends / size)
+            # The solver meets bounds up to rounding; outside of them the density is zero.
+            costs = np.clip(loc + unit * size * solution[:count], low, high)
     raise RuntimeError(
         f"likeliest costs: expected to meet all constraints that count in {MOST_CUTS} cuts, got others that count"
     )

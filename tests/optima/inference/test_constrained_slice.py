@@ -476,6 +476,22 @@ def test_refusals():
         matching_model(y)
         pyro.sample("x", dist.Uniform(0.0, pyro.sample("width", dist.Gamma(2.0, 1.0))))
 
+    def shared_costs(y):
+        costs = pyro.sample(
+            "costs", dist.Normal(pyro.sample("x", dist.Normal(0.0, 1.0)), 1.0).expand([2, 2]).to_event(2)
+        )
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", Argmin(costs, Matching(2)), obs=y)
+
+    def unknown_rows(y):
+        loc = pyro.sample("x", dist.Normal(0.0, 1.0)) * torch.tensor([1.0, torch.nan])[:, None, None]
+        with pyro.plate("rows", 2):
+            pyro.sample(
+                "y",
+                RandOM(dist.Normal(loc.expand(2, 3, 3), 1.0, validate_args=False).to_event(2), Matching(3)),
+                obs=torch.arange(3).expand(2, 3),
+            )
+
     identity = torch.tensor([0, 1])
     for model, args, message in (
         (nothing_observed, (), "model: expected an observed RandOM or Argmin site, got none"),
@@ -486,6 +502,10 @@ def test_refusals():
         (matching_model, (torch.tensor([0, 1, 2]),), r"y: expected observed values of shape \(2,\), got \(3,\)"),
         (matching_model, (identity.expand(3, 2),), r"y: expected observed values of shape \(2,\), got \(3, 2\)"),
         (matching_model, (identity[:1],), r"y: expected observed values of shape \(2,\), got \(1,\)"),
+        (matching_model, ([0, 1],), "y: expected a tensor of observed values, got list"),
+        (matching_model, (identity.numpy(),), "y: expected a tensor of observed values, got ndarray"),
+        (shared_costs, (identity[:1].expand(3, 1),), r"y: expected observed values of shape \(3, 2\), got \(3, 1\)"),
+        (unknown_rows, (identity,), "y_costs: expected .* draws are numbers, got .*first of which is number 1"),
         (
             categories,
             (identity,),

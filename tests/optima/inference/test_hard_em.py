@@ -60,6 +60,18 @@ def test_likeliest_costs(name, margin):
     assert margin == 0 or problem.contains(found, values).all()
 
 
+@pytest.mark.parametrize("size", [1e-6, 1e4, 1e8, 1e12])
+def test_likeliest_costs_grow_with_locations(size):
+    """Inverse sets are cones: without a margin, the costs nearest to far locations are those nearest to near ones."""
+    values = PERMUTATIONS
+    for factor in (1.0, size):
+        base = dist.Normal(factor * SQUARE, 1.0).to_event(2).expand([len(values)])
+        found = likeliest_costs(base, Matching(3).expand([len(values)]), values, 0.0)
+        if factor == 1.0:
+            near = found
+    torch.testing.assert_close(found / size, near, rtol=0.0, atol=1e-6)
+
+
 def test_bounds_hold_exactly():
     """Where the density of the M-step is zero outside, also for margins that push costs to the bounds."""
     base = TruncatedNormal(SQUARE, 0.3, 0.1, 0.8).to_event(2).expand([6])
