@@ -17,6 +17,7 @@ COMPILED = [
     "compiled_gamma",
     "compiled_interval",
     "compiled_mass",
+    "compiled_noise",
     "compiled_pieces",
     "compiled_quantile",
     "compiled_slopes",

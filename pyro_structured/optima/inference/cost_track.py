@@ -2,23 +2,25 @@
 
 __all__ = ["CostTrack", "cost_track"]
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal, Uniform
+from torch.distributions import Exponential, HalfNormal, LogNormal, MultivariateNormal, Uniform, Weibull
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.inference.noncentered_costs import (
     location_and_scale,
     noise_curvature,
+    noise_family,
     noise_log_density,
     noise_shape,
 )
-from pyro_structured.optima.ops.curve_chord import curve_chord
 from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential
 
 # Deviation from a straight line that rounding explains, relative to the change.
@@ -28,7 +30,7 @@ STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 40, 1280, 33.0
 # Number of costs whose densities are asked for at once: as many as stay in fast memory.
 AT_ONCE = 30_000
-# Numbers of places at which densities along a line are tabulated, and where each takes a chord.
+# Numbers of places at which densities along a line are tabulated.
 PLACES, FEW_PLACES = 33, 17
 # Number of uniform costs of a row with which a curve along all of them leaves room enough.
 FEW_COSTS = 8
@@ -39,15 +41,16 @@ MOST_GROWTH = 300.0
 class CostTrack:
     r"""Costs of one site on curves through the present ones, one for each row, and their density as parameters move.
 
-    Along a line of parameters, with distance t, either locations move, :math:`\mu + t v` with scales that stay, and
-    costs are :math:`w(x, t) = w + t v + x u`; or scales grow, :math:`\sigma e^{c t}`, while locations stay, and costs
-    are :math:`w(x, t) = \mu + e^{c t + x u} (w - \mu)`. Both ways, the density of x, with the Jacobian of the curve, is
-    the same at all t, tabulated here. The inverse set allows an interval of x, which depends on t. So x can be summed
-    out of the density of t, and be drawn afterwards; what the table misses is known from densities of the draws.
+    Along a line of parameters, with distance t, locations move, :math:`\mu + t v`, or scales grow, :math:`\sigma
+    e^{c t}`. Costs are :math:`w(x, t) = \mu + t v + e^{c t} (e^{r x} (w - \mu) + x u)`, of which either r or u is zero:
+    x multiplies noise, or is added to it. The density of x, with the Jacobian of the curve, is the same at all t,
+    tabulated here. The inverse set allows an interval of x, which depends on t. So x can be summed out of the density
+    of t, and be drawn afterwards; what the table misses is known from densities of the draws.
 
-    The curve is that of the costs as t moves, u = v or u = c: the interval of x + t is the same for all t then. Many
-    uniform costs leave such an x little room, as none of a row may leave its bounds. There, u is the incidence of the
-    optimum, if it is of zeros and ones: x moves the costs that the optimum incurs alone, and fewer of them bound it.
+    Where locations move and scales stay, or scales of a row grow alike and locations stay, the curve is that of the
+    costs as t moves, u = v or r = c: the interval of x + t is the same for all t then. Elsewhere, x moves the costs
+    alone that the optimum incurs, which has to be of zeros and ones, and a chord is asked for at each t; as it is where
+    many uniform costs would leave x little room along the other curve, as none of a row may leave its bounds.
 
     Bounds of truncated normal costs move as their locations and scales would move them, or stay. Those that stay leave
     an interval of x, as inverse sets do, and the probability between bounds, a function of t, divides the density.
@@ -64,12 +67,12 @@ class CostTrack:
         shape; ``None``: they move, too.
     :param Problem problem: The problem.
     :param Tensor value: Optima of the costs.
-    :param span: Least and largest t.
+    :param incidence: Incidence of the optima of all rows, of the shape of the costs, if these are to move along it;
+        ``None``: costs move as the parameters move them.
     :param dtype: Dtype whose rounding the parameters of the distribution show.
 
     A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and, as soon as it is
-    asked for masses, one chord, some ten calls of the solver for curves that are no rays, or a chord for each t along
-    the incidence of optima.
+    asked for masses, one chord, or a chord for each t along the incidence of optima.
 
     :ivar int num_places: Number of places at which densities along the line are to be tabulated.
     """
@@ -83,28 +86,32 @@ class CostTrack:
         stays: tuple[Tensor, Tensor] | None,
         problem: Any,
         value: Tensor,
-        span: tuple[float, float],
+        incidence: Tensor | None,
         dtype: torch.dtype,
     ) -> None:
         self._base, self._costs, self._change, self._growth, self._dtype = base, costs, change, growth, dtype
-        self._stays = stays
-        self._step, self._rate, self.num_places = change, growth, PLACES
+        self._stays, self._incidence = stays, incidence
+        self._step, self._rate = change, growth
+        # Fewer where each takes more work: a chord, or the probabilities between bounds.
+        self.num_places = PLACES if incidence is None and stays is None else FEW_PLACES
         self._axes = tuple(range(costs.dim() - len(problem.cost_shape), costs.dim()))
-        self._grows = bool(growth.any())
-        self._incidence = _incidence(base, costs, problem, value) if self._grows or bool(change.any()) else None
-        if self._incidence is not None:
-            along, none, self.num_places = self._incidence, torch.zeros_like(costs), FEW_PLACES
-            self._step, self._rate = (none, along) if self._grows else (along, none)
         self._loc, self._scale = _parameters(base, costs)
         self._offset = costs - self._loc
-        direction = self._rate * self._offset if self._grows else self._step
+        self._grows = self._multiplies = bool(growth.any())
+        if incidence is not None:
+            none = torch.zeros_like(costs)
+            # Positive noise has more room in multiples of it.
+            self._multiplies = self._grows and _is_positive(base)
+            step = none if self._multiplies else incidence * _deviations(self._scale, costs)
+            self._step, self._rate = step, incidence if self._multiplies else none
+        direction = self._rate * self._offset if self._multiplies else self._step
         self._moves = (direction != 0).flatten(self._axes[0]).any(-1)
         self._table: PiecewiseExponential | None = None
         if bool(self._moves.any()):
             self._noise, self._drift = (_divided(part, self._scale) for part in (self._offset, self._step))
-            self._log_density, self._volume = noise_log_density(base), self._rate.sum(self._axes)
+            self._volume = self._rate.sum(self._axes)
             self._table = self._tabulate()
-        self._problem, self._value, self._span = problem, value, span
+        self._problem, self._value = problem, value
 
     @property
     def is_complete(self) -> bool:
@@ -146,9 +153,11 @@ class CostTrack:
     def costs_at(self, x: Tensor, distance: float) -> Tensor:
         """Costs w(x, t), shape ``rows + cost_shape``."""
         x = x.reshape(x.shape + (1,) * len(self._axes))
-        if self._grows:
-            return self._costs + torch.expm1(distance * self._growth + x * self._rate) * self._offset
-        return self._costs + distance * self._change + x * self._step
+        costs = self._costs + distance * self._change
+        if not self._grows:
+            return costs + x * self._step
+        growth = distance * self._growth
+        return costs + torch.expm1(growth + x * self._rate) * self._offset + torch.exp(growth) * x * self._step
 
     def log_weight(self, base: Any, x: Tensor, distance: float) -> Tensor:
         """Logarithm of the density of costs w(x, t), given their distribution, and of the Jacobian; -inf outside of the
@@ -194,19 +203,29 @@ class CostTrack:
             numbers.reshape(numbers.shape + (1,) * trailing)
             for numbers, trailing in ((distance, self._costs.dim()), (origin, len(self._axes)))
         )
-        if self._grows:
-            offset = torch.exp((t * self._growth).clamp(-MOST_GROWTH, MOST_GROWTH)) * self._offset
+        factor = torch.exp((t * self._growth).clamp(-MOST_GROWTH, MOST_GROWTH)) if self._grows else torch.ones_like(t)
+        loc, offset = self._loc + t * self._change, factor * self._offset
+        if self._multiplies:
             direction = torch.exp(there) * offset * self._incidence
-            start = self._loc + offset * (1 - self._incidence) + direction
+            start = loc + offset * (1 - self._incidence) + direction
         else:
-            direction = self._incidence.expand(len(distance), *self._costs.shape)
-            start = self._costs + t * self._change + there * self._incidence
+            direction = factor * self._step
+            start = loc + offset + there * direction
         # Some distances may be out of reach: solvers would refuse the costs.
         start = torch.maximum(start, torch.as_tensor(self._problem.cost_low).to(start))
         end = self._problem.chord(start, self._value, direction)[0 if self._problem.maximize else 1]
-        end = (origin + (end.clamp(min=-1.0).log1p() if self._grows else end)).movedim(0, -1).contiguous()
-        free = torch.full_like(end, torch.inf)
-        return (end, free) if self._problem.maximize else (-free, end)
+        end = origin + (end.clamp(min=-1.0).log1p() if self._multiplies else end)
+        low, high = torch.full_like(end, -torch.inf), torch.full_like(end, torch.inf)
+        low, high = (end, high) if self._problem.maximize else (low, end)
+        if self._stays is not None:
+            least, most = self._bounds(*self._stays)
+            first, last = self._interval(least, most, loc + offset, direction)
+            # Others move with t alone.
+            is_outside = (direction == 0) & ((loc + offset < least) | (loc + offset > most))
+            last = last.masked_fill(is_outside.flatten(1 + self._axes[0]).any(-1), -torch.inf)
+            low, high = torch.maximum(low, first), torch.minimum(high, last)
+            low = torch.minimum(low, high)
+        return low.movedim(0, -1).contiguous(), high.movedim(0, -1).contiguous()
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:
@@ -214,31 +233,26 @@ class CostTrack:
         low, high = self._inverse_set_ends()
         if self._stays is None:
             return low, high
-        first, last = self._interval(*self._bounds(*self._stays))
+        first, last = self._interval(*self._bounds(*self._stays), self._costs, self._step)
         return torch.maximum(low, first), torch.minimum(high, last)
 
     def _inverse_set_ends(self) -> tuple[Tensor, Tensor]:
-        assert self._table is not None
         problem, value = self._problem, self._value
         if not self._grows:
             low, high = problem.chord(self._costs, value, self._change)
             return low, high
-        rate, largest = self._growth.amin(self._axes), self._growth.amax(self._axes)
-        if torch.equal(rate, largest):
-            low, high = problem.chord(self._costs, value, self._offset)
-            rate = rate.masked_fill(rate == 0, 1.0)
-            ends = torch.log1p(low.clamp(min=-1.0)) / rate, torch.log1p(high) / rate
-            return torch.minimum(*ends), torch.maximum(*ends)
-        # Nothing is farther away, whatever t is.
-        most = (end + t for end, t in zip(self._table.ends, self._span, strict=True))
-        return curve_chord(problem, value, self._costs, self._offset, self._growth, *most)
+        low, high = problem.chord(self._costs, value, self._offset)
+        rate = self._growth.amax(self._axes)
+        rate = rate.masked_fill(rate == 0, 1.0)
+        ends = torch.log1p(low.clamp(min=-1.0)) / rate, torch.log1p(high) / rate
+        return torch.minimum(*ends), torch.maximum(*ends)
 
     def _tabulate(self) -> PiecewiseExponential | None:
         """The density of x on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
         spacing = self._spacing().unsqueeze(-1)
         phase = torch.rand_like(spacing)
         bounds = support_bounds(self._base) if self._stays is None else self._bounds(*(~stays for stays in self._stays))
-        first, last = (end.unsqueeze(-1) for end in self._interval(*bounds))
+        first, last = (end.unsqueeze(-1) for end in self._interval(*bounds, self._costs, self._step))
         count = FIRST_PLACES
         while count <= MOST_PLACES:
             lattice = torch.arange(-count, count + 1, dtype=torch.double, device=spacing.device) + phase
@@ -253,19 +267,37 @@ class CostTrack:
         return None
 
     def _heights(self, places: Tensor) -> Tensor:
-        """Logarithms of the density at t = 0 of x, shape ``rows + (P,)``, up to a constant."""
+        """Logarithms of the density at t = 0 of x, shape ``rows + (P,)``, up to constants of the rows."""
+        run = compiled_function("optima.ops.compiled_noise", "noise_heights")
+        if run is not None and self._costs.device.type == "cpu":
+            return self._compiled_heights(run, places)
+        log_density = noise_log_density(self._base)
         slab = max(1, AT_ONCE // max(1, self._costs.numel()))
         heights = []
         for part in places.movedim(-1, 0).split(slab):
             x = part.reshape(part.shape + (1,) * len(self._axes))
-            noise = self._noise * torch.exp(self._rate * x) if self._grows else self._noise + x * self._drift
+            noise = self._noise * torch.exp(self._rate * x) if self._multiplies else self._noise + x * self._drift
             axes = tuple(axis + 1 for axis in self._axes)
-            heights.append(self._log_density(noise).sum(axes) + self._volume * part)
+            heights.append(log_density(noise).sum(axes) + self._volume * part)
         return torch.cat(heights).movedim(0, -1).masked_fill(~self._moves.unsqueeze(-1), 0.0)
+
+    def _compiled_heights(self, run: Callable[..., Any], places: Tensor) -> Tensor:
+        shape, heights = noise_shape(self._base), torch.empty_like(places)
+        change = self._rate if self._multiplies else self._drift
+        entries = [self._noise, change, self._noise if shape is None else shape]
+        count = self._moves.numel()
+        run(
+            int(noise_family(self._base)),
+            self._multiplies,
+            *(part.expand(self._costs.shape).reshape(count, -1).numpy() for part in entries),
+            self._volume.reshape(count).numpy(),
+            *(part.view(count, -1).numpy() for part in (places, heights)),
+        )
+        return heights
 
     def _spacing(self) -> Tensor:
         """Distance of the places of each row, the same from all points of its curve."""
-        curvature = noise_curvature(self._base) * self._rate**2 if self._grows else self._drift**2
+        curvature = noise_curvature(self._base) * self._rate**2 if self._multiplies else self._drift**2
         return SPACING * curvature.sum(self._axes).masked_fill(~self._moves, 1.0).rsqrt()
 
     def _bounds(self, has_low: Tensor, has_high: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,9 +305,14 @@ class CostTrack:
         low, high = support_bounds(self._base)
         return torch.where(has_low, low, -torch.inf), torch.where(has_high, high, torch.inf)
 
-    def _interval(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Least and largest x with which costs are between bounds."""
-        if self._grows:
+    def _interval(self, low: Tensor, high: Tensor, costs: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Least and largest x with which costs are between bounds, from costs at x = 0 and their change with x, if it
+        is the same everywhere.
+        """
+        if not bool((low.isfinite() | high.isfinite()).any()):
+            nowhere = torch.full_like(self._volume, torch.inf)
+            return -nowhere, nowhere
+        if self._multiplies:
             # Costs move away from their location, or towards it: between the farther bound, and the nearer one if the
             # location is not between them.
             is_above, size = self._offset > 0, self._offset.abs()
@@ -284,13 +321,12 @@ class CostTrack:
             rises, steps = self._rate > 0, self._rate.masked_fill(self._rate == 0, torch.nan)
             first, last = (torch.where(rises == is_last, farther, nearer).log() / steps for is_last in (False, True))
         else:
-            rises, steps = self._step > 0, self._step.masked_fill(self._step == 0, torch.nan)
-            first, last = (
-                (torch.where(rises == is_last, high, low) - self._costs) / steps for is_last in (False, True)
-            )
+            rises, steps = step > 0, step.masked_fill(step == 0, torch.nan)
+            first, last = ((torch.where(rises == is_last, high, low) - costs) / steps for is_last in (False, True))
+        axes = tuple(range(-len(self._axes), 0))
         return (
-            first.nan_to_num(-torch.inf, neginf=-torch.inf).amax(self._axes),
-            last.nan_to_num(torch.inf, posinf=torch.inf).amin(self._axes),
+            first.nan_to_num(-torch.inf, torch.inf, -torch.inf).amax(axes),
+            last.nan_to_num(torch.inf, torch.inf, -torch.inf).amin(axes),
         )
 
     def _log_normaliser(self, distance: Tensor) -> Tensor:
@@ -321,12 +357,12 @@ def cost_track(
     costs: Tensor,
     problem: Any,
     value: Tensor,
-    span: tuple[float, float],
     dtype: torch.dtype,
 ) -> CostTrack | None:
-    """The track of costs along a line of parameters, or ``None`` where neither locations nor scales stay, scales of a
-    row grow by different factors and the problem has other coefficients than zeros and ones, bounds of truncated normal
-    costs neither stay nor follow, a distribution does not tell rows apart, or the family of costs has no tracks.
+    """The track of costs along a line of parameters, or ``None`` where bounds of truncated normal costs neither stay
+    nor follow, a distribution does not tell rows apart, or the family of costs has no tracks; and where neither
+    locations nor scales stay, or scales of a row grow by different factors, if coefficients of the problem are other
+    than zeros and ones, some optimum incurs no costs, or, for the latter, costs of a row are jointly normal.
 
     :param base: Distribution of the costs at the present parameters.
     :param other: Distribution at other parameters of the line.
@@ -334,7 +370,6 @@ def cost_track(
     :param Tensor costs: Present costs, double precision, shape ``rows + cost_shape``.
     :param Problem problem: The problem of the costs.
     :param Tensor value: Optima of the costs.
-    :param span: As for :class:`CostTrack`.
     :param dtype: As for :class:`CostTrack`.
     """
     rounding, rows = STRAIGHT[dtype], costs.dim() - len(problem.cost_shape)
@@ -343,8 +378,7 @@ def cost_track(
     (loc, scale), (other_loc, other_scale) = _parameters(base, costs), _parameters(other, costs)
     same_scale = torch.allclose(other_scale, scale, rtol=rounding, atol=0.0)
     same_loc = bool(((other_loc - loc).abs() <= rounding * _deviations(scale, loc)).all())
-    if not same_scale and not same_loc:
-        return None
+    is_straight = same_scale or same_loc
     change = torch.zeros_like(costs) if same_loc else (other_loc - loc) / distance
     growth = torch.zeros_like(costs)
     if not same_scale:
@@ -353,8 +387,9 @@ def cost_track(
         factors = (other_scale / scale).masked_fill(is_zero, 0.0)
         factor = factors.flatten(rows).amax(-1).reshape(factors.shape[:rows] + (1,) * (factors.dim() - rows))
         is_uniform = bool(((factors - factor).abs() <= rounding * factor).logical_or(is_zero).all())
-        if not is_uniform and (factors.dim() > costs.dim() or not problem.is_binary):
+        if not is_uniform and factors.dim() > costs.dim():
             return None
+        is_straight = is_straight and is_uniform
         factors = factor.reshape(factor.shape[: costs.dim()]).expand(costs.shape) if is_uniform else factors
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
             return None
@@ -366,16 +401,29 @@ def cost_track(
             return None
         low_stays, high_stays = (~follows for follows, _ in found)
         stays = (low_stays, high_stays) if bool((low_stays | high_stays).any()) else None
-    track = CostTrack(base, costs, change, growth, stays, problem, value, span, dtype)
+    incidence = None
+    if not is_straight or _is_narrow(base, problem):
+        incidence = _incidence(costs, problem, value)
+        if incidence is None and not is_straight:
+            return None
+    track = CostTrack(base, costs, change, growth, stays, problem, value, incidence, dtype)
     return track if track.is_complete else None
 
 
-def _incidence(base: Any, costs: Tensor, problem: Any, value: Tensor) -> Tensor | None:
-    """Incidence of the optima, of the shape of uniform costs, if these are many and each row incurs some; ``None``
-    otherwise.
-    """
-    is_uniform = isinstance(entry_distribution(base), Uniform)
-    if not is_uniform or not problem.is_binary or problem.cost_shape.numel() <= FEW_COSTS:
+def _is_narrow(base: Any, problem: Any) -> bool:
+    """Whether costs are so many uniform ones that they leave a curve along all of them little room."""
+    return isinstance(entry_distribution(base), Uniform) and problem.cost_shape.numel() > FEW_COSTS
+
+
+def _is_positive(base: Any) -> bool:
+    """Whether the noise of costs is positive, whatever their parameters."""
+    positive = (Exponential, HalfNormal, LogNormal, Uniform, Weibull)
+    return isinstance(entry_distribution(base), positive)
+
+
+def _incidence(costs: Tensor, problem: Any, value: Tensor) -> Tensor | None:
+    """Incidence of optima, of the shape of the costs, if it is of zeros and ones, and none of them incurs nothing."""
+    if not problem.is_binary:
         return None
     incidence: Tensor = problem.incidence(value).to(costs).expand(costs.shape)
     rows = costs.dim() - len(problem.cost_shape)

@@ -155,20 +155,21 @@ class Interweave(StepKernel):
     interweaving).
 
     Each step moves along a random direction in the unconstrained parameters, of all sites or of one, inside an interval
-    that is drawn around the present place. Where locations of the costs are straight along the line and scales stay, or
-    scales grow exponentially and locations stay, more is possible: one coordinate of the noise of each row need not be
-    held, that which points along the change of the costs, or, if these are many uniform ones, along the costs which the
-    optimum incurs. It is summed out, as ray shooting finds the interval that the inverse set leaves it, and drawn anew:
-    the parameter is proposed from a table of the resulting density, whatever the present value, and accepted in most
-    cases. Several such moves follow each other on a line, and costs are drawn anew in between, as
-    :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes for normal, half-normal,
-    truncated normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull costs whose optima are
-    those of linear objectives, and takes a run of the model for each move, and two more; where costs of a row are
-    jointly normal, or coefficients of the objective are other than zeros and ones, the scales of a row have to grow
-    alike. Locations of log-normal costs are scales; bounds of truncated normal ones have to stay, or to move as the
-    locations and scales do. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other
-    moves, with a run of the model for each density: few of the steps, or more, as often as the first kind was refused
-    while the chain warmed up.
+    that is drawn around the present place. Where locations of the costs are straight along the line, and scales stay or
+    grow exponentially, more is possible: one coordinate of the noise of each row need not be held. It points along the
+    change of the costs where either locations or scales of a row move, the latter alike, and elsewhere, or if costs are
+    many uniform ones, along the costs which the optimum incurs. It is summed out, as ray shooting finds the interval
+    that the inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting density,
+    whatever the present value, and accepted in most cases. Several such moves follow each other on a line, and costs
+    are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes
+    for normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull
+    costs whose optima are those of linear objectives, and takes a run of the model for each move, and two more; where
+    coefficients of the objective are other than zeros and ones, or an optimum incurs no costs, either locations or
+    scales have to stay, and the scales of a row to grow alike; as those of jointly normal costs have to everywhere.
+    Locations of log-normal costs are scales; bounds of truncated normal ones have to stay, or to move as the locations
+    and scales do. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other moves,
+    with a run of the model for each density: few of the steps, or more, as often as the first kind was refused while
+    the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
@@ -309,12 +310,12 @@ class Interweave(StepKernel):
         """
         outside = self._spread.outside() if self.owns_sites else None
         if outside is None:
-            point = line.at(middle)
+            point = line.at(middle, holds_noise=False)
             return _Place(middle, point, point.costs)
         distance = line.distance_to(outside)
         transforms = self._setting.transforms
         there = {**values, **{name: transforms[name](value) for name, value in outside.items()}}
-        point = self._outside.find(outside, there, set(line.origin)) or line.at(distance)
+        point = self._outside.find(outside, there, set(line.origin)) or line.at(distance, holds_noise=False)
         self._outside.keep(point, there)
         return _Place(distance, point, point.costs)
 
@@ -325,11 +326,11 @@ class Interweave(StepKernel):
         their tracks.
         """
         other, here, tracks = reference.point, place.distance, {}
-        distance, span = reference.distance - here, (low - here, high - here)
+        distance = reference.distance - here
         for name, costs in place.costs.items():
             problem, value = place.point.optima(name)
             bases = place.point.base(name), other.base(name)
-            track = cost_track(*bases, distance, costs, problem, value, span, self._dtypes[name])
+            track = cost_track(*bases, distance, costs, problem, value, self._dtypes[name])
             if track is None:
                 return None
             tracks[name] = track
@@ -345,7 +346,7 @@ class Interweave(StepKernel):
         num_places = min(track.num_places for track in tracks.values())
         density = piecewise_exponential(log_density, *ends, num_places)
         drawn, log_forth = density.draw(*ends)
-        point = line.at(float(drawn))
+        point = line.at(float(drawn), holds_noise=False)
         # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
         if not point.has_problems_of(place.point):
             return None
@@ -404,11 +405,11 @@ class Interweave(StepKernel):
         if not self._may_collapse or sum(value.numel() for value in free.values()) != 1 or _other_data(trace, setting):
             return False
         line = ParameterLine(setting, values, free, {name: torch.ones_like(value) for name, value in free.items()})
-        here, between, other = (line.at(distance) for distance in (0.0, WIDTH / 2, WIDTH))
+        here, between, other = (line.at(distance, holds_noise=False) for distance in (0.0, WIDTH / 2, WIDTH))
         for name in setting.dtypes:
             problem, value = here.optima(name)
             bases, costs = (here.base(name), other.base(name)), here.costs[name].double()
-            track = cost_track(*bases, WIDTH, costs, problem, value, (0.0, WIDTH), self._dtypes[name])
+            track = cost_track(*bases, WIDTH, costs, problem, value, self._dtypes[name])
             if track is None or not track.fits(between.base(name), WIDTH / 2):
                 return False
         return True

@@ -1,6 +1,14 @@
 """Costs as a function of noise whose distribution has no parameters."""
 
-__all__ = ["has_noise", "location_and_scale", "noise_curvature", "noise_log_density", "noise_shape", "noise_transform"]
+__all__ = [
+    "has_noise",
+    "location_and_scale",
+    "noise_curvature",
+    "noise_family",
+    "noise_log_density",
+    "noise_shape",
+    "noise_transform",
+]
 
 from collections.abc import Callable
 from functools import partial, singledispatch
@@ -15,27 +23,34 @@ from torch.distributions import AffineTransform, ComposeTransform, Transform, co
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
+from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.truncated_normal import truncated_from_log_odds, truncated_log_odds
 
-# Log-densities of noise, up to constants, by distributions of costs.
-NOISE_DENSITIES: list[tuple[tuple[Any, ...], Callable[[Tensor], Tensor]]] = [
-    ((td.Normal, td.HalfNormal, TruncatedNormal, td.MultivariateNormal), lambda noise: -noise.square() / 2),
-    ((td.Uniform,), torch.zeros_like),
-    ((td.Exponential,), torch.neg),
-    ((td.Laplace,), lambda noise: -noise.abs()),
-    ((td.Gumbel,), lambda noise: -(noise + torch.exp(-noise))),
-    ((Logistic,), lambda noise: 2 * torch.nn.functional.logsigmoid(noise) - noise),
+# Families of noise and its log-densities, up to constants, by distributions of costs.
+NOISE_DENSITIES: list[tuple[tuple[Any, ...], DensityFamily, Callable[[Tensor], Tensor]]] = [
+    (
+        (td.Normal, td.HalfNormal, TruncatedNormal, td.MultivariateNormal),
+        DensityFamily.NORMAL,
+        lambda noise: -noise.square() / 2,
+    ),
+    ((td.Uniform,), DensityFamily.UNIFORM, torch.zeros_like),
+    ((td.Exponential,), DensityFamily.EXPONENTIAL, torch.neg),
+    ((td.Laplace,), DensityFamily.LAPLACE, lambda noise: -noise.abs()),
+    ((td.Gumbel,), DensityFamily.GUMBEL, lambda noise: -(noise + torch.exp(-noise))),
+    ((Logistic,), DensityFamily.LOGISTIC, lambda noise: 2 * torch.nn.functional.logsigmoid(noise) - noise),
 ]
 
 
 class _ShapedNoise(NamedTuple):
     """Positive noise with a parameter, the distribution of costs whose scale is 1.
 
+    :ivar DensityFamily family: Family of the costs.
     :ivar str name: Name of the parameter.
     :ivar log_density: Log-density, up to a constant, given noise and parameter.
     :ivar curvature: Negative second derivative, at the mode, of the log-density of the logarithm of the noise.
     """
 
+    family: DensityFamily
     name: str
     log_density: Callable[..., Tensor]
     curvature: Callable[[Tensor], Tensor]
@@ -43,11 +58,13 @@ class _ShapedNoise(NamedTuple):
 
 SHAPED: dict[Any, _ShapedNoise] = {
     td.LogNormal: _ShapedNoise(
+        DensityFamily.LOG_NORMAL,
         "scale",
         lambda noise, parameter: -(noise.log() / parameter).square() / 2 - noise.log(),
         lambda parameter: parameter**-2,
     ),
     td.Weibull: _ShapedNoise(
+        DensityFamily.WEIBULL,
         "concentration",
         lambda noise, parameter: (parameter - 1) * noise.log() - noise**parameter,
         lambda parameter: parameter**2,
@@ -112,7 +129,15 @@ def noise_log_density(base: Any) -> Callable[[Tensor], Tensor]:
     entries, shape = entry_distribution(base), noise_shape(base)
     if shape is not None:
         return partial(_shaped(entries).log_density, parameter=shape)
-    return next(density for kinds, density in NOISE_DENSITIES if isinstance(entries, kinds))
+    return next(density for kinds, _, density in NOISE_DENSITIES if isinstance(entries, kinds))
+
+
+def noise_family(base: Any) -> DensityFamily:
+    """The family of the noise in costs that have a :func:`location_and_scale`; truncated noise counts as normal."""
+    entries = entry_distribution(base)
+    if noise_shape(base) is not None:
+        return _shaped(entries).family
+    return next(family for kinds, family, _ in NOISE_DENSITIES if isinstance(entries, kinds))
 
 
 def noise_shape(base: Any) -> Tensor | None:

@@ -143,19 +143,22 @@ class ParameterLine:
         here: ParameterPoint | None = None,
     ) -> None:
         self._setting, self._free, self._direction = setting, free, direction
-        self._points = {} if here is None else {0.0: here}
+        self._points = {} if here is None else {(0.0, False): here}
         self.origin = {site.costs: values[site.costs] for site in setting.sites}
         self._kept = {name: value for name, value in values.items() if name not in free and name not in self.origin}
 
-    def at(self, distance: float) -> ParameterPoint:
-        """The point at a distance, with the noise of the present point; at 0, with the present costs themselves."""
+    def at(self, distance: float, holds_noise: bool = True) -> ParameterPoint:
+        """The point at a distance, with the noise of the present point, or else with the present costs; at 0, with
+        these themselves.
+        """
         # Moves come back to some points, and each takes a run of the model.
-        if distance not in self._points:
+        key = distance, holds_noise and distance != 0
+        if key not in self._points:
             here = self.free_at(torch.tensor([distance], dtype=torch.double))
             free = {name: value.squeeze(0) for name, value in here.items()}
-            make_costs = self._costs if distance else self._present_costs
-            self._points[distance] = ParameterPoint(self._setting, free, self._kept, make_costs)
-        return self._points[distance]
+            make_costs = self._costs if key[1] else self._present_costs
+            self._points[key] = ParameterPoint(self._setting, free, self._kept, make_costs)
+        return self._points[key]
 
     def free_at(self, distance: Tensor) -> dict[str, Tensor]:
         """Unconstrained parameters at distances of shape ``(M,)``, shape ``(M, ...)``."""

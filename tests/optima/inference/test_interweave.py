@@ -336,6 +336,20 @@ ON_TRACKS = {
         lambda psi: TruncatedNormal(psi * SLOPES, 0.7, psi * SLOPES - 0.4, 3.0).to_event(1),
         False,
     ),
+    "scales of entries between bounds": (
+        lambda psi: TruncatedNormal(SLOPES, (psi * SLOPES).exp(), LOWER, UPPER).to_event(1),
+        True,
+    ),
+    "locations and scales": (lambda psi: dist.Normal(psi * SLOPES, (psi / 2).exp()).to_event(1), True),
+    "locations and scales of jointly normal costs": (
+        lambda psi: dist.MultivariateNormal(psi * SLOPES, scale_tril=FACTOR * (psi / 2).exp()),
+        True,
+    ),
+    "locations and scales between bounds": (
+        lambda psi: TruncatedNormal(psi * SLOPES, (psi * SLOPES).exp(), -1.5, 2.5).to_event(1),
+        True,
+    ),
+    "both ends": (lambda psi: dist.Uniform(psi * SLOPES, psi * SLOPES + (psi * SLOPES).exp()).to_event(1), True),
     "rates of entries": (lambda psi: dist.Exponential((psi * SLOPES).exp()).to_event(1), True),
     "locations of log-normal costs": (lambda psi: dist.LogNormal(psi * SLOPES, 0.5).to_event(1), True),
     "scales of Weibull costs": (lambda psi: dist.Weibull((psi * SLOPES).exp(), 1.7).to_event(1), True),
@@ -344,13 +358,17 @@ ON_TRACKS = {
     "lengths of entries": (lambda psi: dist.Uniform(0 * SLOPES, (psi * SLOPES).exp()).to_event(1), True),
 }
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
-# Curves of these are no rays, so problems have coefficients of 0 and 1.
-CURVED = list(ON_TRACKS)[-6:]
+# These move along the incidence of optima, so problems have coefficients of 0 and 1.
+CURVED = list(ON_TRACKS)[-11:]
 
 
-@pytest.mark.parametrize(
-    "name", [name for place, name in enumerate(ON_TRACKS) if place in (0, 3, 4, 7, 9, 10, 11, 12, 14, 15, 17, 18, 19)]
-)
+STAY = [list(ON_TRACKS)[place] for place in (0, 3, 4, 7, 9, 10, 11, 12)]
+STAY += [
+    name for name in CURVED if name not in ("locations and scales of jointly normal costs", "scales of Weibull costs")
+]
+
+
+@pytest.mark.parametrize("name", STAY)
 def test_exact_draws_stay_exact_draws(name, monkeypatch):
     """A move from a draw of the prior, given the optima of its costs, leads to another: parameters and noise keep their
     distributions, and stay independent.
@@ -412,7 +430,7 @@ class Between:
         return self.ends
 
 
-@pytest.mark.parametrize("name", ON_TRACKS)
+@pytest.mark.parametrize("name", [name for name in ON_TRACKS if name not in CURVED])
 def test_tables_of_tracks_are_integrals(name):
     """Over the coordinate of the noise that moves, by sums over a grid, up to one constant; and densities of draws are
     those that are said.
@@ -431,7 +449,7 @@ def test_tables_of_tracks_are_integrals(name):
     here = base(0.2)
     costs = here.sample().double()
     ends = torch.tensor([[-0.5, -0.3], [0.6, 0.2]]).double()
-    track = cost_track(here, base(0.5), 0.3, costs, Between(*ends), torch.zeros(2, 3), (-0.1, 0.25), torch.double)
+    track = cost_track(here, base(0.5), 0.3, costs, Between(*ends), torch.zeros(2, 3), torch.double)
     low, high = ends
     growth = torch.zeros(2, 3).double()
     if grows:
@@ -439,10 +457,7 @@ def test_tables_of_tracks_are_integrals(name):
         # Cholesky factors grow as their first entries.
         growth = (scales[1] / scales[0]).log().reshape(2, -1)[:, :3].expand(2, 3) / 0.3
         growth = growth[:, :1].expand(2, 3) if "jointly" in name else growth
-    if grows and name in CURVED:
-        # Searches end where nothing is farther away.
-        low, high = (end + t for end, t in zip(track._table.ends, (-0.1, 0.25), strict=True))
-    elif grows:
+    if grows:
         # A ray, whose ends are those of a line.
         low, high = (ends.log1p() / growth[:, 0]).sort(0).values
     places = low + (high - low) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
@@ -465,9 +480,9 @@ def test_tables_of_tracks_are_integrals(name):
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("name", ["moving ends", "upper ends", "lengths of entries"])
+@pytest.mark.parametrize("name", ["moving ends", "upper ends", *CURVED])
 def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
-    """Of uniform costs: against sums over a grid of the costs for which the optima stay."""
+    """Against sums over a grid of the costs for which the optima stay."""
     monkeypatch.setattr(tracks, "FEW_COSTS", 2)
     pyro.set_rng_seed(0)
     (costs_of, grows), problem = ON_TRACKS[name], TopK(3, 2, maximize=maximize)
@@ -478,8 +493,11 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
     here = base(0.2)
     costs = here.sample().double()
     value = problem.solve(costs)
-    track = cost_track(here, base(0.5), 0.3, costs, problem, value, (-0.3, 0.4), torch.double)
-    growth = (location_and_scale(base(0.5))[1] / location_and_scale(here)[1]).log() / 0.3 * grows
+    track = cost_track(here, base(0.5), 0.3, costs, problem, value, torch.double)
+    scales = [location_and_scale(at)[1] for at in (base(0.5), here)]
+    # Cholesky factors grow as their first entries.
+    growth = ((scales[0] / scales[1]).log().reshape(2, -1)[:, :3] / 0.3 * grows).expand(2, 3)
+    growth = growth[:, :1].expand(2, 3) if "jointly" in name else growth
     first, last = track._table.ends
     places = first + (last - first) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
     distances, expected = (0.0, -0.3, 0.1, 0.4), []
@@ -488,12 +506,13 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
         moved = torch.stack([track.costs_at(x, distance) for x in places])
         low, high = support_bounds(at)
         inside = ((moved >= low) & (moved <= high)).all(-1) & problem.expand((4000, 2)).contains(moved, value)
-        # With the Jacobian, of two costs of each row that move, and of those that the parameter moves.
-        weights = at.log_prob(moved.maximum(low).minimum(high)) + (2 * places * grows + distance * growth.sum(-1))
+        # With the Jacobian, of two costs of each row that are multiplied, and of those that the parameter moves.
+        volume = 2 * places * track._multiplies + distance * growth.sum(-1)
+        weights = at.log_prob(moved.maximum(low).minimum(high)) + volume
         expected.append(weights.masked_fill(~inside, -math.inf).logsumexp(0).sum())
     tables = track.log_mass(torch.tensor(distances).double())
-    assert torch.stack(expected).isfinite().sum() >= 3
-    torch.testing.assert_close(tables - tables[0], torch.stack(expected) - expected[0], rtol=0.0, atol=0.02)
+    assert torch.stack(expected).isfinite().sum() >= 2
+    torch.testing.assert_close(tables - tables[0], torch.stack(expected) - expected[0], rtol=0.0, atol=0.04)
     for distance, mass in zip(distances, tables, strict=True):
         if mass == -math.inf:
             continue
@@ -502,6 +521,39 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
         assert problem.contains(track.costs_at(x, distance), value).all()
         ratio = track.log_weight(at, x, distance) - start - log_density + track.log_density_here()
         torch.testing.assert_close(ratio, mass - tables[0], rtol=0.0, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ON_TRACKS)
+def test_tracks_lead_back(name, monkeypatch):
+    """From all points of the surface of parameters and noise, it is the same, with the same measure."""
+    monkeypatch.setattr(tracks, "FEW_COSTS", 2)
+    pyro.set_rng_seed(0)
+    (costs_of, _), problem = ON_TRACKS[name], TopK(3, 2)
+    here, there, other = (costs_of(torch.tensor(psi, dtype=torch.double)) for psi in (0.2, 0.4, 0.5))
+    costs, x = here.sample().double(), torch.tensor([0.05, -0.1]).double()
+    value = problem.solve(costs)
+    moved = cost_track(here, other, 0.3, costs, problem, value, torch.double).costs_at(x, 0.2)
+    assert not torch.isclose(moved, costs).all(-1).any()
+    back = cost_track(there, other, 0.1, moved, problem, value, torch.double).costs_at(-x, -0.2)
+    torch.testing.assert_close(back, costs)
+
+
+@pytest.mark.parametrize("name", ON_TRACKS)
+def test_tables_are_those_of_compiled_loops(name, hide_numba):
+    """The same numbers where numba is not installed."""
+    (costs_of, _), problem, found = ON_TRACKS[name], TopK(3, 2), []
+    here, other = (costs_of(torch.tensor(psi, dtype=torch.double)) for psi in (0.2, 0.5))
+    pyro.set_rng_seed(0)
+    costs = here.sample((20,)).double()
+    here, other = here.expand([20, 2]), other.expand([20, 2])
+    for hide in (lambda: None, hide_numba):
+        hide()
+        pyro.set_rng_seed(1)
+        track = cost_track(here, other, 0.3, costs, problem, problem.solve(costs), torch.double)
+        # Up to a constant.
+        found.append(track.log_mass(torch.tensor([0.0, 0.01, -0.01]).double()).diff())
+    assert found[0].isfinite().any()
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 def test_bounds_that_leave_a_track():
@@ -514,7 +566,7 @@ def test_bounds_that_leave_a_track():
 
     for low_follows, high_follows in itertools.product([0, 1], repeat=2):
         pair = base(0.0, 0, 0), base(0.5, low_follows, high_follows)
-        track = cost_track(*pair, 0.5, costs, Between(low, high), zeros, (-1.0, 1.0), torch.double)
+        track = cost_track(*pair, 0.5, costs, Between(low, high), zeros, torch.double)
         for others in itertools.product([0, 1], repeat=2):
             assert track.fits(base(0.3, *others), 0.3) == (others == (low_follows, high_follows))
 
@@ -536,14 +588,13 @@ def test_a_move_that_fails_ends_no_line(monkeypatch):
 
 
 def test_what_has_no_track():
-    """Costs that move in both ways, noise that changes, densities without log-concave noise, bounds that move by
-    themselves, and scales that grow by different factors where coefficients are other than zeros and ones, or costs
-    jointly normal.
+    """Noise that changes, densities without log-concave noise, bounds that move by
+    themselves; and costs that move in both ways, and scales that grow by different factors, where coefficients are
+    other than zeros and ones, some optimum incurs nothing, or factors of jointly normal costs change.
     """
     costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()
-    problem, value, span = Between(-torch.ones(2).double(), torch.ones(2).double()), zeros, (-1.0, 1.0)
+    problem, value = Between(-torch.ones(2).double(), torch.ones(2).double()), zeros
     cases = [
-        (dist.Normal(zeros, 1.0), dist.Normal(SLOPES, 2.0)),
         (dist.Cauchy(zeros, 1.0), dist.Cauchy(SLOPES, 1.0)),
         (dist.LogNormal(zeros, 1.0), dist.LogNormal(SLOPES, 2.0)),
         (dist.Weibull(zeros + 1, 1.0), dist.Weibull(zeros + 1, 2.0)),
@@ -551,16 +602,16 @@ def test_what_has_no_track():
         (TruncatedNormal(zeros, 1.0, -1.0, 2.0), TruncatedNormal(SLOPES, 1.0, -1.0, 2.5)),
         (TruncatedNormal(zeros, 1.0, -1.0), TruncatedNormal(zeros, 1.0, -0.5)),
     ]
-    growing = dist.Normal(zeros, 1.0), dist.Normal(zeros, 1.0 + SLOPES**2)
     for base, other in cases:
-        assert cost_track(base.to_event(1), other.to_event(1), 0.5, costs, problem, value, span, torch.double) is None
-    pair = [base.to_event(1) for base in growing]
-    assert cost_track(*pair, 0.5, costs, problem, value, span, torch.double) is not None
-    problem.is_binary = False
-    assert cost_track(*pair, 0.5, costs, problem, value, span, torch.double) is None
-    problem.is_binary = True
-    joint = [dist.MultivariateNormal(zeros, scale_tril=torch.diag_embed(base.scale)) for base in growing]
-    assert cost_track(*joint, 0.5, costs, problem, value, span, torch.double) is None
+        assert cost_track(base.to_event(1), other.to_event(1), 0.5, costs, problem, value, torch.double) is None
+    joint = [dist.MultivariateNormal(zeros, scale_tril=FACTOR * factor) for factor in (1.0, 1 + torch.eye(3))]
+    assert cost_track(*joint, 0.5, costs, problem, costs, torch.double) is None
+    normal, some, in_one_row = dist.Normal(zeros, 1.0).to_event(1), costs, torch.tensor([[1.0, 0.0, 0.0], [0.0] * 3])
+    for other in (dist.Normal(SLOPES, 2.0).to_event(1), dist.Normal(zeros, 1.0 + SLOPES**2).to_event(1)):
+        for is_binary, incidence in itertools.product([True, False], [some, in_one_row]):
+            problem.is_binary = is_binary
+            track = cost_track(normal, other, 0.5, costs, problem, incidence, torch.double)
+            assert (track is not None) == (is_binary and incidence is some)
 
 
 @pytest.mark.parametrize("dtype, rounding", [(torch.float32, 1e-4), (torch.float64, 1e-9)])
@@ -569,7 +620,7 @@ def test_bends_that_rounding_explains(dtype, rounding):
     slope = torch.tensor([1.0, -3.0, 0.0], dtype=torch.double)
     problem, value = Between(-torch.ones(()).double(), torch.ones(()).double()), torch.zeros(3)
     base, other = dist.Normal(0 * slope, 0.5).to_event(1), dist.Normal(2 * slope, 0.5).to_event(1)
-    track = cost_track(base, other, 2.0, 0.1 * slope, problem, value, (-1.0, 1.0), dtype)
+    track = cost_track(base, other, 2.0, 0.1 * slope, problem, value, dtype)
     for share, is_straight in ((0.0, True), (0.9, True), (1.1, False)):
         for bend in (torch.tensor([0.0, 3.5, 0.0]), torch.tensor([0.0, 0.0, 0.5])):
             bent = dist.Normal(slope + share * rounding * bend, 0.5).to_event(1)
