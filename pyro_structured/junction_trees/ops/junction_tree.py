@@ -445,7 +445,8 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
 def _solve_by_level(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
     chain = _short_chain(clique_logits, evidence, plan)
     if chain is not None:
-        return TreeBeliefs(*infer_chain(clique_logits, evidence, chain, queries >= MARGINALS))
+        log_z, single, packed = infer_chain(clique_logits, evidence, chain, queries >= MARGINALS)
+        return TreeBeliefs(log_z, single, packed if queries >= CLIQUE_MARGINALS else packed[:, :0])
     results = []
     for tables, weights in _parts(clique_logits, evidence, plan):
         passed = _upward(plan, tables, weights)

@@ -68,6 +68,18 @@ def close_beliefs(found, expected):
     assert not found.marginals[found.log_partition == -INF].any()
 
 
+@pytest.mark.parametrize("scale", [1.0, 300.0, 1e4])
+def test_chains_whose_masses_underflow(scale):
+    """They are solved in logarithms, with the same results for single states as for all tables."""
+    tree = CliqueTree.from_edges([(d, d + 1) for d in range(7)], [3] * 8)
+    tables = scale * torch.randn(1, tree.table_size, generator=torch.Generator().manual_seed(0)).double()
+    single = JunctionTree(tables[0], tree).marginals.flatten()
+    beliefs = junction_tree.infer_tree(tables, tables.new_zeros(1, 0), tree.plan, True)
+    close(single, beliefs.marginals[0])
+    rows = junction_tree.infer_tree(tables.repeat(100, 1), tables.new_zeros(1, 0), tree.plan, False)
+    close(rows.marginals[0], single)
+
+
 def test_beliefs(monkeypatch):
     pytest.importorskip("numba")
 
