@@ -466,8 +466,7 @@ def test_tables_of_tracks_are_integrals(name):
         at = base(0.2 + distance)
         assert track.fits(at, distance) and not track.fits(at, distance + 1e-3)
         # With the Jacobian of the curve.
-        weights = torch.stack([log_prob(at, track.costs_at(x - distance, distance)) for x in places])
-        weights = weights + growth.sum(-1) * places
+        weights = log_prob(at, track.costs_at(places - distance, distance)) + growth.sum(-1) * places
         expected.append(weights.logsumexp(0).sum())
     torch.testing.assert_close(tables - tables[0], torch.stack(expected) - expected[0], rtol=0.0, atol=0.02)
     at, start = base(0.1), track.log_weight(here, torch.zeros(2).double(), 0.0)
@@ -503,7 +502,7 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
     distances, expected = (0.0, -0.3, 0.1, 0.4), []
     for distance in distances:
         at = base(0.2 + distance)
-        moved = torch.stack([track.costs_at(x, distance) for x in places])
+        moved = track.costs_at(places, distance)
         low, high = support_bounds(at)
         inside = ((moved >= low) & (moved <= high)).all(-1) & problem.expand((4000, 2)).contains(moved, value)
         # With the Jacobian, of two costs of each row that are multiplied, and of those that the parameter moves.
