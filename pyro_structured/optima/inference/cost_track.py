@@ -7,8 +7,18 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from pyro.distributions import InverseGamma
 from torch import Tensor
-from torch.distributions import Exponential, HalfNormal, LogNormal, MultivariateNormal, Uniform, Weibull
+from torch.distributions import (
+    Exponential,
+    Gamma,
+    HalfCauchy,
+    HalfNormal,
+    LogNormal,
+    MultivariateNormal,
+    Uniform,
+    Weibull,
+)
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
@@ -417,7 +427,7 @@ def _is_narrow(base: Any, problem: Any) -> bool:
 
 def _is_positive(base: Any) -> bool:
     """Whether the noise of costs is positive, whatever their parameters."""
-    positive = (Exponential, HalfNormal, LogNormal, Uniform, Weibull)
+    positive = (Exponential, Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Uniform, Weibull)
     return isinstance(entry_distribution(base), positive)
 
 

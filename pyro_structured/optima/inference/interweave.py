@@ -162,21 +162,24 @@ class Interweave(StepKernel):
     that the inverse set leaves it, and drawn anew: the parameter is proposed from a table of the resulting density,
     whatever the present value, and accepted in most cases. Several such moves follow each other on a line, and costs
     are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. That goes
-    for normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic, log-normal and Weibull
-    costs whose optima are those of linear objectives, and takes a run of the model for each move, and two more; where
-    coefficients of the objective are other than zeros and ones, or an optimum incurs no costs, either locations or
-    scales have to stay, and the scales of a row to grow alike; as those of jointly normal costs have to everywhere.
-    Locations of log-normal costs are scales; bounds of truncated normal ones have to stay, or to move as the locations
-    and scales do. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other moves,
-    with a run of the model for each density: few of the steps, or more, as often as the first kind was refused while
-    the chain warmed up.
+    for normal, half-normal, truncated normal, uniform, exponential, gamma, inverse gamma, Gumbel, Laplace, logistic,
+    log-normal, Weibull, Student's t, Cauchy and half-Cauchy costs whose optima are those of linear objectives, and
+    takes a run of the model for each move, and two more; where coefficients of the objective are other than zeros and
+    ones, or an optimum incurs no costs, either locations or scales have to stay, and the scales of a row to grow alike;
+    as those of jointly normal costs have to everywhere. Locations of log-normal costs are scales, and so are rates;
+    concentrations and degrees of freedom have to stay. Bounds of truncated normal costs have to stay, or to move as the
+    locations and scales do. Of Cauchy costs, or Student's t of few degrees of freedom, several of each row have to
+    move. A shrinking slice that holds all noise, and asks whether costs are inside, makes the other moves, with a run
+    of the model for each density: few of the steps, or more, as often as the first kind was refused while the chain
+    warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
     :param int num_moves: Moves along each direction where noise is summed out.
     :raises ValueError: at the start of a run, if costs are not a known function of noise. Those that are: normal,
-        half-normal, truncated normal, uniform, exponential, Gumbel, Laplace, logistic and Cauchy variables, jointly
-        normal ones, and what invertible transforms make of them, such as LogNormal and Weibull.
+        half-normal, truncated normal, uniform, exponential, gamma, Gumbel, Laplace, logistic, Student's t and Cauchy
+        variables, jointly normal ones, and what invertible transforms make of them, such as LogNormal, Weibull and
+        InverseGamma.
 
     It owns no sites: other kernels have to update costs and parameters too. Alone, and with costs drawn by themselves
     at the beginning of each step, it is the kernel that :class:`ConstrainedSlice` chooses for one parameter.

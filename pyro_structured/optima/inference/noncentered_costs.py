@@ -14,9 +14,11 @@ from collections.abc import Callable
 from functools import partial, singledispatch
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from pyro.distributions import Logistic
+from pyro.distributions import InverseGamma, Logistic
 from pyro.distributions.transforms import LowerCholeskyAffine
+from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 from torch import Tensor
 from torch import distributions as td
 from torch.distributions import AffineTransform, ComposeTransform, Transform, constraints
@@ -24,8 +26,11 @@ from torch.distributions import AffineTransform, ComposeTransform, Transform, co
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.density_family import DensityFamily
+from pyro_structured.optima.ops.student_quantile import student_point, student_tail
 from pyro_structured.optima.ops.truncated_normal import truncated_from_log_odds, truncated_log_odds
 
+# Smaller probabilities of tails have lost digits.
+LEAST_PROBABILITY = 1e-300
 # Families of noise and its log-densities, up to constants, by distributions of costs.
 NOISE_DENSITIES: list[tuple[tuple[Any, ...], DensityFamily, Callable[[Tensor], Tensor]]] = [
     (
@@ -38,16 +43,17 @@ NOISE_DENSITIES: list[tuple[tuple[Any, ...], DensityFamily, Callable[[Tensor], T
     ((td.Laplace,), DensityFamily.LAPLACE, lambda noise: -noise.abs()),
     ((td.Gumbel,), DensityFamily.GUMBEL, lambda noise: -(noise + torch.exp(-noise))),
     ((Logistic,), DensityFamily.LOGISTIC, lambda noise: 2 * torch.nn.functional.logsigmoid(noise) - noise),
+    ((td.Cauchy, td.HalfCauchy), DensityFamily.CAUCHY, lambda noise: -noise.square().log1p()),
 ]
 
 
 class _ShapedNoise(NamedTuple):
-    """Positive noise with a parameter, the distribution of costs whose scale is 1.
+    """Noise with a parameter, the distribution of costs whose location, if they have one, is 0 and whose scale is 1.
 
     :ivar DensityFamily family: Family of the costs.
     :ivar str name: Name of the parameter.
     :ivar log_density: Log-density, up to a constant, given noise and parameter.
-    :ivar curvature: Negative second derivative, at the mode, of the log-density of the logarithm of the noise.
+    :ivar curvature: Negative second derivative, at the mode, of the log-density of the logarithm of positive noise.
     """
 
     family: DensityFamily
@@ -69,6 +75,33 @@ SHAPED: dict[Any, _ShapedNoise] = {
         lambda noise, parameter: (parameter - 1) * noise.log() - noise**parameter,
         lambda parameter: parameter**2,
     ),
+    td.Gamma: _ShapedNoise(
+        DensityFamily.GAMMA,
+        "concentration",
+        lambda noise, parameter: (parameter - 1) * noise.log() - noise,
+        lambda parameter: parameter,
+    ),
+    InverseGamma: _ShapedNoise(
+        DensityFamily.INVERSE_GAMMA,
+        "concentration",
+        lambda noise, parameter: -(parameter + 1) * noise.log() - 1 / noise,
+        lambda parameter: parameter,
+    ),
+    td.StudentT: _ShapedNoise(
+        DensityFamily.STUDENT,
+        "df",
+        lambda noise, parameter: -(parameter + 1) / 2 * (noise.square() / parameter).log1p(),
+        torch.ones_like,
+    ),
+}
+
+
+# Scales of positive costs whose noise has a parameter, in double precision.
+POSITIVE_SCALES: dict[Any, Callable[[Any], Tensor]] = {
+    td.LogNormal: lambda base: base.loc.double().exp(),
+    td.Weibull: lambda base: base.scale.double(),
+    td.Gamma: lambda base: 1 / base.rate.double(),
+    InverseGamma: lambda base: base.rate.double(),
 }
 
 
@@ -77,8 +110,9 @@ def noise_transform(base: Any) -> Transform:
     """The transform from noise to costs, in double precision.
 
     Noise is the variable of location 0 and scale 1 where costs have a location and a scale, and logistic where they
-    have two bounds. No digits are lost in tails: where probabilities are too small or too close to 1 for floating point
-    numbers, noise and costs are not.
+    have two bounds, or are gamma, inverse gamma or Student's t variables. No digits are lost in tails: where
+    probabilities are too small or too close to 1 for floating point numbers, noise and costs are not; of the last
+    three, costs are not a number there.
 
     :raises NotImplementedError: if the costs are not known to be such a function.
     """
@@ -96,22 +130,25 @@ def has_noise(base: Any) -> bool:
 
 def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
     """Location, and scale or Cholesky factor of the covariance, of costs that are a location plus a scale times noise
-    whose logarithm, or which itself, has a log-concave density, in double precision; ``None`` for others.
+    whose density is known, in double precision; ``None`` for others.
 
     Both broadcast with the costs, but Cholesky factors have one more axis. Location and scale of costs between two
     bounds are the lower bound and the distance to the upper one; of truncated normal costs, those before they are
-    truncated; of exponential costs, 0 and the mean; of log-normal costs, 0 and the median.
+    truncated; of exponential costs, 0 and the mean; of log-normal costs, 0 and the median; of gamma costs, 0 and the
+    inverse of the rate; of inverse gamma costs, 0 and the rate.
     """
     base = entry_distribution(base)
     if isinstance(base, TruncatedNormal):
         return base.loc.detach().double(), base.scale.detach().double()
+    if isinstance(base, td.StudentT):
+        return base.loc.detach().double(), base.scale.detach().double()
     if noise_shape(base) is not None:
-        scale = (base.loc.double().exp() if isinstance(base, td.LogNormal) else base.scale).detach().double()
+        scale = next(scale for kind, scale in POSITIVE_SCALES.items() if isinstance(base, kind))(base).detach()
         return torch.zeros((), dtype=torch.double, device=scale.device), scale
     if isinstance(base, td.Uniform):
         low = base.low.detach().double()
         return low, base.high.detach().double() - low
-    if isinstance(base, (td.Cauchy, td.HalfCauchy)) or not has_noise(base):
+    if not has_noise(base):
         return None
     transform: Any = noise_transform(base)
     if isinstance(transform, LowerCholeskyAffine):
@@ -189,6 +226,16 @@ def _multivariate_normal(base: Any) -> Transform:
     return LowerCholeskyAffine(base.loc.double(), base.scale_tril.double())
 
 
+@noise_transform.register(td.Gamma)
+def _gamma(base: Any) -> Transform:
+    return ComposeTransform([_GammaNoise(base.concentration.double()), AffineTransform(0.0, 1 / base.rate.double())])
+
+
+@noise_transform.register(td.StudentT)
+def _student(base: Any) -> Transform:
+    return ComposeTransform([_StudentNoise(base.df.double()), AffineTransform(base.loc.double(), base.scale.double())])
+
+
 @noise_transform.register(td.TransformedDistribution)
 def _transformed(base: Any) -> Transform:
     if not all(transform.bijective for transform in base.transforms):
@@ -230,3 +277,57 @@ class _TruncatedNormalNoise(_BoundedNoise):
 
     def _inverse(self, y: Tensor) -> Tensor:
         return truncated_log_odds(y, *self._parameters)
+
+
+class _QuantileNoise(_BoundedNoise):
+    """Transform from logistic noise to variables with a parameter, by the smaller one of the tails' probabilities."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        super().__init__()
+        self._parameter = parameter
+
+    def _call(self, x: Tensor) -> Tensor:
+        log_odds, parameter = (each.detach().cpu() for each in torch.broadcast_tensors(x, self._parameter))
+        below, above = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
+        quantile = torch.as_tensor(self._quantile(*(each.numpy() for each in (below, above, parameter))))
+        # Where probabilities have underflown, nothing is known.
+        return quantile.where(torch.minimum(below, above) > LEAST_PROBABILITY, torch.nan).to(x.device)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        tails = self._tails(*(each.detach().cpu().numpy() for each in (y, self._parameter)))
+        below, above = map(torch.as_tensor, tails)
+        return (below.log() - above.log()).to(y.device)
+
+    @staticmethod
+    def _quantile(below: np.ndarray, above: np.ndarray, parameter: np.ndarray) -> np.ndarray:
+        """Numbers whose tails have probabilities which add up to 1."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _tails(y: np.ndarray, parameter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities below and above numbers."""
+        raise NotImplementedError
+
+
+class _GammaNoise(_QuantileNoise):
+    @staticmethod
+    def _quantile(below: np.ndarray, above: np.ndarray, parameter: np.ndarray) -> np.ndarray:
+        quantile: np.ndarray = np.where(below < above, gammaincinv(parameter, below), gammainccinv(parameter, above))
+        return quantile
+
+    @staticmethod
+    def _tails(y: np.ndarray, parameter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return gammainc(parameter, y), gammaincc(parameter, y)
+
+
+class _StudentNoise(_QuantileNoise):
+    @staticmethod
+    def _quantile(below: np.ndarray, above: np.ndarray, parameter: np.ndarray) -> np.ndarray:
+        size = student_point(np.minimum(below, above), parameter)
+        quantile: np.ndarray = np.where(below < above, -size, size)
+        return quantile
+
+    @staticmethod
+    def _tails(y: np.ndarray, parameter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        tail = student_tail(np.abs(y), parameter)
+        return np.where(y < 0, tail, 1 - tail), np.where(y < 0, 1 - tail, tail)

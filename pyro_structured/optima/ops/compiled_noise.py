@@ -28,8 +28,8 @@ def noise_heights(
     :param bool multiplies: Whether noise is multiplied.
     :param np.ndarray noise: Noise at x = 0, float64, shape ``(N, E)``.
     :param np.ndarray change: c, float64, shape ``(N, E)``; entries where it is zero take no time.
-    :param np.ndarray shape: Standard deviations of the logarithms of log-normal noise, concentrations of Weibull noise,
-        float64, shape ``(N, E)``; not used for others.
+    :param np.ndarray shape: Standard deviations of the logarithms of log-normal noise, concentrations of Weibull, gamma
+        and inverse gamma noise, degrees of freedom of Student's, float64, shape ``(N, E)``; not used for others.
     :param np.ndarray volume: Logarithm of the Jacobian for each unit of x, float64, shape ``(N,)``.
     :param np.ndarray places: Numbers x, float64, shape ``(N, P)``.
     :param np.ndarray heights: Shape ``(N, P)``.
@@ -66,4 +66,12 @@ def _log_density(family: int, noise: float, shape: float) -> float:
     if family == DensityFamily.WEIBULL:
         power = math.log(noise)
         return (shape - 1) * power - math.exp(shape * power)
+    if family == DensityFamily.GAMMA:
+        return (shape - 1) * math.log(noise) - noise
+    if family == DensityFamily.INVERSE_GAMMA:
+        return -(shape + 1) * math.log(noise) - 1 / noise
+    if family == DensityFamily.STUDENT:
+        return -(shape + 1) / 2 * math.log1p(noise * noise / shape)
+    if family == DensityFamily.CAUCHY:
+        return -math.log1p(noise * noise)
     return 0.0

@@ -1,6 +1,6 @@
 """Quantiles of Student's t distribution between bounds."""
 
-__all__ = ["MOST_FREEDOM", "student_quantile"]
+__all__ = ["MOST_FREEDOM", "student_point", "student_quantile", "student_tail"]
 
 import numpy as np
 import torch
@@ -45,17 +45,17 @@ def student_quantile(uniform: Tensor, freedom: Tensor, low: Tensor, high: Tensor
 
 def _inverse(share: np.ndarray, rest: np.ndarray, freedom: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Between bounds whose middle is not positive."""
-    below, end = _tail(-low, freedom), _tail(np.abs(high), freedom)
+    below, end = student_tail(-low, freedom), student_tail(np.abs(high), freedom)
     above, mass = np.where(high > 0, end, 1 - end), np.where(high > 0, 1 - below - end, end - below)
     left, right = below + share * mass, above + rest * mass
-    quantile: np.ndarray = np.where(left < right, -_point(left, freedom), _point(right, freedom))
+    quantile: np.ndarray = np.where(left < right, -student_point(left, freedom), student_point(right, freedom))
     is_far = (high < 0) & (end < LEAST_MASS)
     if is_far.any():
         quantile[is_far] = _far_below(share[is_far], rest[is_far], freedom[is_far], low[is_far], high[is_far])
     return quantile
 
 
-def _tail(x: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+def student_tail(x: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """Probability above a number that is not negative."""
     square = np.minimum(x, LARGEST) ** 2 / freedom
     tail: np.ndarray = np.where(
@@ -68,13 +68,13 @@ def _tail(x: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     return tail
 
 
-def _point(tail: np.ndarray, freedom: np.ndarray) -> np.ndarray:
+def student_point(tail: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     """The number above which the variable lies with a probability."""
     tail = np.minimum(tail, 0.5)
     inner, outer = betaincinv(0.5, freedom / 2, 1 - 2 * tail), betaincinv(freedom / 2, 0.5, 2 * tail)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         square = np.where(tail > 0.25, inner / (1 - inner), (1 - outer) / outer)
-        last = _tail(np.full_like(tail, LARGEST), freedom)
+        last = student_tail(np.full_like(tail, LARGEST), freedom)
         power = LARGEST * (last / tail) ** (1 / freedom)
     point: np.ndarray = np.where(tail < last, power, np.sqrt(freedom * square))
     return point

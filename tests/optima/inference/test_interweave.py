@@ -4,9 +4,12 @@ import contextlib
 import itertools
 import math
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
+import scipy.special
+import scipy.stats
 import torch
 from pyro.infer import MCMC, NUTS
 from pyro.infer.mcmc import RandomWalkKernel
@@ -118,11 +121,14 @@ def three_blocks(model):
         ("scale", ConstrainedSlice),
         ("ends", ConstrainedSlice),
         ("between bounds", ConstrainedSlice),
+        ("concentration", ConstrainedSlice),
+        ("degrees of freedom", ConstrainedSlice),
     ],
 )
 def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
     """And the chain mixes: the size of the noise is summed out, or a shift of it. A step of the kernel that is made for
-    one parameter runs the model four times, and five times as long as it learns.
+    one parameter runs the model four times, and five times as long as it learns. Shapes of noise move with all noise
+    held fixed.
     """
     pyro.set_rng_seed(0)
     zero, loc = torch.zeros(()).double(), torch.tensor([0.0, 1.0]).double()
@@ -130,12 +136,21 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
         "scale": (dist.LogNormal(zero, 1.0), lambda scale: dist.Normal(loc, scale)),
         "ends": (dist.Normal(zero, 1.0), lambda shift: dist.Uniform(shift * loc, shift * loc + 2)),
         "between bounds": (dist.Normal(zero, 1.0), lambda shift: TruncatedNormal(shift * loc, 0.5, -0.5, 1.0)),
+        "concentration": (dist.LogNormal(zero, 1.0), lambda shape: dist.Gamma(shape + loc, 2.0)),
+        "degrees of freedom": (dist.LogNormal(zero, 1.0), lambda freedom: dist.StudentT(freedom, 2 * loc, 1.0)),
     }[kind]
     y = torch.tensor([[1.0, 0.0]] * 9 + [[0.0, 1.0]] * 3)
 
     def log_likelihood(free):
         if kind == "scale":
             first = torch.special.ndtr((-free).exp() / math.sqrt(2))
+        elif kind == "concentration":
+            shape = free.exp().numpy()
+            first = torch.from_numpy(scipy.special.betainc(shape, shape + 1, 0.5))
+        elif kind == "degrees of freedom":
+            # By sums over the probabilities of the second cost.
+            share, law = (np.arange(1000) + 0.5)[:, None] / 1000, scipy.stats.t(free.exp().numpy())
+            first = torch.from_numpy(law.cdf(law.ppf(share) + 2).mean(0))
         elif kind == "between bounds":
             # By sums over the first cost of what the second one has above.
             x = torch.linspace(-0.5, 1.0, 1501).double().unsqueeze(-1)
@@ -147,18 +162,23 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
             first = torch.where(share < 0, (1 + share) ** 2 / 2, 1 - (1 - share) ** 2 / 2)
         return 9 * first.log() + 3 * (1 - first).log()
 
-    mean, deviation = exact_moments(log_likelihood)
+    mean, deviation = exact_moments(log_likelihood, 401)
     model = Counted(prior, base)
     mcmc = MCMC(make(model), num_samples=250, warmup_steps=60, disable_progbar=True)
     mcmc.run(y)
     samples, found = mcmc.get_samples()["parameter"], mcmc.diagnostics()
-    samples, effective = samples.log() if kind == "scale" else samples, float(found["parameter"]["n_eff"])
-    assert found["Interweave collapsed moves"]["chain 0"] > 900 and found["Interweave stuck moves"]["chain 0"] == 0
-    assert len(samples) / effective < 5
+    samples, effective = (
+        samples if isinstance(prior, dist.Normal) else samples.log(),
+        float(found["parameter"]["n_eff"]),
+    )
+    has_shape = kind in ("concentration", "degrees of freedom")
+    assert (found["Interweave collapsed moves"]["chain 0"] > 900) != has_shape
+    assert found["Interweave stuck moves"]["chain 0"] == 0
+    assert len(samples) / effective < (20 if has_shape else 5)
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
     # And some at the start.
-    assert (model.runs < 4.5 * 310 + 100) == (make is ConstrainedSlice)
+    assert (model.runs < 4.5 * 310 + 100) == (make is ConstrainedSlice and not has_shape)
 
 
 ZERO = torch.zeros((), dtype=torch.double)
@@ -193,7 +213,7 @@ def test_one_parameter_takes_one_kernel(kind):
             pyro.sample("seen", dist.Normal(first, 1.0), obs=ZERO)
         if kind == "a factor":
             pyro.factor("weight", -first)
-        base = {"no tracks": dist.HalfCauchy(loc.exp()), "no noise": dist.Gamma(2.0, loc.exp())}
+        base = {"no tracks": dist.LogNormal(loc, loc.exp()), "no noise": dist.Beta(2.0, loc.exp())}
         with pyro.plate("rows", 3):
             each = base.get(kind, dist.HalfNormal(loc.exp())).expand([3])
             costs = pyro.sample("costs", each.to_event(1))
@@ -336,6 +356,8 @@ ON_TRACKS = {
         lambda psi: TruncatedNormal(psi * SLOPES, 0.7, psi * SLOPES - 0.4, 3.0).to_event(1),
         False,
     ),
+    "locations of Student costs": (lambda psi: dist.StudentT(4.0, psi * SLOPES, 0.7).to_event(1), False),
+    "rates of gamma costs": (lambda psi: dist.Gamma(1 + SLOPES**2, psi.exp() + 0 * SLOPES).to_event(1), True),
     "scales of entries between bounds": (
         lambda psi: TruncatedNormal(SLOPES, (psi * SLOPES).exp(), LOWER, UPPER).to_event(1),
         True,
@@ -350,6 +372,13 @@ ON_TRACKS = {
         True,
     ),
     "both ends": (lambda psi: dist.Uniform(psi * SLOPES, psi * SLOPES + (psi * SLOPES).exp()).to_event(1), True),
+    "rates of gamma entries": (lambda psi: dist.Gamma(1.5, (psi * SLOPES).exp()).to_event(1), True),
+    "rates of inverse gamma entries": (lambda psi: dist.InverseGamma(2.5, (psi * SLOPES).exp()).to_event(1), True),
+    "scales of half-Cauchy entries": (lambda psi: dist.HalfCauchy((psi * SLOPES).exp()).to_event(1), True),
+    "locations and scales of Student costs": (
+        lambda psi: dist.StudentT(5.0, psi * SLOPES, (psi / 2).exp()).to_event(1),
+        True,
+    ),
     "rates of entries": (lambda psi: dist.Exponential((psi * SLOPES).exp()).to_event(1), True),
     "locations of log-normal costs": (lambda psi: dist.LogNormal(psi * SLOPES, 0.5).to_event(1), True),
     "scales of Weibull costs": (lambda psi: dist.Weibull((psi * SLOPES).exp(), 1.7).to_event(1), True),
@@ -359,7 +388,7 @@ ON_TRACKS = {
 }
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
 # These move along the incidence of optima, so problems have coefficients of 0 and 1.
-CURVED = list(ON_TRACKS)[-11:]
+CURVED = list(ON_TRACKS)[-15:]
 
 
 STAY = [list(ON_TRACKS)[place] for place in (0, 3, 4, 7, 9, 10, 11, 12)]
@@ -555,6 +584,24 @@ def test_tables_are_those_of_compiled_loops(name, hide_numba):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
+def test_heavy_tails():
+    """Of enough costs of a row together: against sums over a grid between the ends of chords."""
+    pyro.set_rng_seed(0)
+    slopes, problem = torch.randn(2, 6).double(), TopK(6, 2)
+    here, there, other = (dist.Cauchy(psi * slopes, 0.7).to_event(1) for psi in (0.2, 0.4, 0.5))
+    costs = here.sample()
+    value = problem.solve(costs)
+    track = cost_track(here, other, 0.3, costs, problem, value, torch.double)
+    low, high = (end.clamp(-1e3, 1e3) for end in problem.chord(costs, value, slopes))
+    shares = (torch.arange(100_000).unsqueeze(-1).double() + 0.5) / 1e5
+    places, expected = low + (high - low) * shares, []
+    for at, distance in ((here, 0.0), (there, 0.2)):
+        weights = at.log_prob(track.costs_at(places - distance, distance))
+        expected.append(weights.logsumexp(0).sum())
+    masses = track.log_mass(torch.tensor([0.0, 0.2]).double())
+    torch.testing.assert_close(masses.diff()[0], expected[1] - expected[0], rtol=0.0, atol=0.02)
+
+
 def test_bounds_that_leave_a_track():
     """Bounds that stayed, or followed, and do the other as parameters go on."""
     costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()
@@ -587,14 +634,16 @@ def test_a_move_that_fails_ends_no_line(monkeypatch):
 
 
 def test_what_has_no_track():
-    """Noise that changes, densities without log-concave noise, bounds that move by
-    themselves; and costs that move in both ways, and scales that grow by different factors, where coefficients are
-    other than zeros and ones, some optimum incurs nothing, or factors of jointly normal costs change.
+    """Noise that changes, bounds that move by themselves, and heavy tails of few costs; costs that move in both ways,
+    and scales that grow by different factors, where coefficients are other than zeros and ones, some optimum incurs
+    nothing, or factors of jointly normal costs change.
     """
     costs, zeros = torch.ones(2, 3).double(), torch.zeros(2, 3).double()
     problem, value = Between(-torch.ones(2).double(), torch.ones(2).double()), zeros
     cases = [
         (dist.Cauchy(zeros, 1.0), dist.Cauchy(SLOPES, 1.0)),
+        (dist.Gamma(zeros + 1, 1.0), dist.Gamma(zeros + 2, 2.0)),
+        (dist.StudentT(zeros + 1, 1.0), dist.StudentT(zeros + 2, 2.0)),
         (dist.LogNormal(zeros, 1.0), dist.LogNormal(SLOPES, 2.0)),
         (dist.Weibull(zeros + 1, 1.0), dist.Weibull(zeros + 1, 2.0)),
         (dist.Normal(zeros, 1.0), dist.Laplace(SLOPES, 1.0)),
@@ -717,7 +766,7 @@ def test_parameters_stay_away_from_poles():
 def test_costs_without_noise_are_refused():
     def model(y):
         rate = pyro.sample("rate", dist.Gamma(2.0, 2.0))
-        pyro.sample("y", RandOM(dist.Gamma(2.0, rate.expand(3)).to_event(1), TopK(3, 1)), obs=y)
+        pyro.sample("y", RandOM(dist.Beta(2.0, rate.expand(3)).to_event(1), TopK(3, 1)), obs=y)
 
     kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["rate"])])
     with pytest.raises(ValueError, match="y_costs: expected costs that are a known function of noise"):

@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import pyro.distributions as dist
 import pytest
+import scipy.stats
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -88,6 +90,36 @@ def test_noise_has_no_parameters(family):
         torch.testing.assert_close(noise_transform(base)(noise), costs)
 
 
+QUANTILES = {
+    "gamma": (dist.Gamma(double([0.2, 3.0]), 0.7), scipy.stats.gamma([0.2, 3.0], scale=1 / 0.7)),
+    "chi-squared": (dist.Chi2(double([0.5, 7.0])), scipy.stats.chi2([0.5, 7.0])),
+    "inverse gamma": (dist.InverseGamma(double([0.6, 3.0]), 0.7), scipy.stats.invgamma([0.6, 3.0], scale=0.7)),
+    "student": (dist.StudentT(double([1.5, 8.0]), 0.3, 2.0), scipy.stats.t([1.5, 8.0], 0.3, 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", QUANTILES)
+def test_noise_of_quantiles(name):
+    """It is logistic: logarithms of the odds of what is below, or above if it turns."""
+    base, expected = QUANTILES[name]
+    torch.manual_seed(0)
+    transform = noise_transform(base.to_event(1))
+    costs = base.sample((2_000,))
+    noise = transform.inv(costs)
+    torch.testing.assert_close(transform(noise), costs, rtol=1e-9, atol=1e-12)
+    for column in noise.T.numpy():
+        assert kstest(column, "logistic").pvalue > 1e-6
+    noise = torch.linspace(-600, 600, 61).double().unsqueeze(-1).expand(-1, 2)
+    costs, sign = transform(noise), -1 if name == "inverse gamma" else 1
+    with np.errstate(divide="ignore", over="ignore"):
+        for tail, odds in ((expected.cdf, sign * noise), (expected.sf, -sign * noise)):
+            is_small = (odds < 0) & (costs.abs() > 1e-290) & (costs.abs() < 1e100)
+            found = torch.as_tensor(tail(costs.numpy()))[is_small].log()
+            torch.testing.assert_close(found, odds.sigmoid().log()[is_small], rtol=1e-8, atol=1e-8)
+    # Nothing is said of what underflows.
+    assert transform(double([[800.0, -800.0], [math.inf, -math.inf]])).isnan().all()
+
+
 @pytest.mark.parametrize("kind", ["normal", "lognormal"])
 def test_correlated_costs(kind):
     torch.manual_seed(0)
@@ -119,7 +151,7 @@ def test_bounds_are_kept():
 @pytest.mark.parametrize(
     "base",
     [
-        dist.Gamma(torch.ones(3), 1.0),
+        dist.Beta(torch.ones(3), 1.0),
         dist.TransformedDistribution(dist.Normal(torch.zeros(3), 1.0), [dist.transforms.AbsTransform()]),
         dist.MixtureSameFamily(dist.Categorical(torch.ones(2)), dist.Normal(torch.zeros(2, 3), 1.0).to_event(1)),
     ],
