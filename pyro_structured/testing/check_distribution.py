@@ -122,8 +122,8 @@ def _isolated(device: str) -> Iterator[None]:
         # Seeds of devices that nobody uses keep a list of all calls, which takes longer than some checks.
         for seed in (random.seed, np.random.seed, torch.default_generator.manual_seed):
             seed(0)
-        for number in cuda:
-            torch.cuda.default_generators[number].manual_seed(0)
+        if cuda:
+            torch.cuda.manual_seed_all(0)
         try:
             yield
         finally:
