@@ -37,7 +37,6 @@ CASES = {
     "scales, x ~ Normal(f, exp(s))": (0.0, lambda s, f: dist.Normal(f, s.exp())),
     "both ends, x ~ Uniform(s f, s f + 1)": (1.0, lambda s, f: dist.Uniform(s * f, s * f + 1)),
     "rates, x ~ Exponential(exp(s f))": (1.0, lambda s, f: dist.Exponential((s * f).exp())),
-    "both, x ~ Normal(s f, exp(s / 2))": (1.0, lambda s, f: dist.Normal(s * f, (s / 2).exp())),
     "upper ends, x ~ Uniform(.3 f, .3 f + exp(s))": (0.0, lambda s, f: dist.Uniform(0.3 * f, 0.3 * f + s.exp())),
 }
 
