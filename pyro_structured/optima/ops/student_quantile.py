@@ -56,7 +56,11 @@ def _inverse(share: np.ndarray, rest: np.ndarray, freedom: np.ndarray, low: np.n
 
 
 def student_tail(x: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Probability above a number that is not negative."""
+    """Probabilities above numbers, of variables with Student's t distribution of scale 1.
+
+    :param np.ndarray x: Numbers of at least 0.
+    :param np.ndarray freedom: Degrees of freedom, at most 1e5; shapes broadcast.
+    """
     square = np.minimum(x, LARGEST) ** 2 / freedom
     tail: np.ndarray = np.where(
         square < 3 / (freedom + 2),
@@ -69,7 +73,12 @@ def student_tail(x: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 
 
 def student_point(tail: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """The number above which the variable lies with a probability."""
+    """Numbers above which variables with Student's t distribution of scale 1 lie with given probabilities.
+
+    :param np.ndarray tail: Probabilities; those of more than 1/2 count as 1/2.
+    :param np.ndarray freedom: Degrees of freedom, at most 1e5; shapes broadcast.
+    :return: Numbers of at least 0.
+    """
     tail = np.minimum(tail, 0.5)
     inner, outer = betaincinv(0.5, freedom / 2, 1 - 2 * tail), betaincinv(freedom / 2, 0.5, 2 * tail)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
