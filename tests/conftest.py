@@ -14,6 +14,7 @@ COMPILED = [
     "compiled_cells",
     "compiled_counts",
     "compiled_draw",
+    "compiled_exponentials",
     "compiled_gamma",
     "compiled_interval",
     "compiled_mass",

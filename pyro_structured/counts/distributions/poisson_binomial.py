@@ -126,9 +126,8 @@ class PoissonBinomial(DiscreteVector):
         return self._score(value)
 
     def _score(self, value: Tensor) -> Tensor:
-        number = value.to(self._log_mass.dtype)
-        log_mass = self._look_up(self._log_mass, number, -math.inf, -math.inf)
-        return log_mass.masked_fill(number != number.floor(), -math.inf)
+        number, index = self._indices(value, self._log_mass)
+        return self._entries(self._log_mass, index).masked_fill(index != number, -math.inf)
 
     @property
     def _constant(self) -> Tensor:
@@ -235,12 +234,21 @@ class PoissonBinomial(DiscreteVector):
         :param float below: Result for negative values.
         :param float above: Result for values above D.
         """
+        number, index = self._indices(value.to(table.dtype).floor(), table)
+        entries = self._entries(table, index).masked_fill(number < 0, below).masked_fill(number > index, above)
+        return entries.masked_fill(number.isnan(), math.nan)
+
+    def _indices(self, value: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers in the dtype and shape of results, and the nearest counts or, for fractions, the next smaller ones;
+        0 for NaN.
+        """
         # torch.broadcast_shapes takes longer than all that follows for a few counts.
         number, _ = torch.broadcast_tensors(value.to(table.dtype), table[..., 0])
-        index = number.floor().nan_to_num(nan=-1.0).clamp(0, self.num_trials).long().unsqueeze(-1)
-        entries = table.expand(number.shape + table.shape[-1:]).gather(-1, index).squeeze(-1)
-        entries = entries.masked_fill(number < 0, below).masked_fill(number > self.num_trials, above)
-        return entries.masked_fill(number.isnan(), math.nan)
+        return number, number.nan_to_num(nan=0.0).clamp(0, self.num_trials).long()
+
+    @staticmethod
+    def _entries(table: Tensor, index: Tensor) -> Tensor:
+        return table.expand(index.shape + table.shape[-1:]).gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
     def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._dtype)

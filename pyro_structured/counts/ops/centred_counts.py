@@ -19,6 +19,7 @@ from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_sampling import most_probable
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.counts.ops.forest_text import forest_of, forest_text
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.graph_operator import GraphOperator
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.private_members import is_in_graph, is_transformed
@@ -53,7 +54,7 @@ class CentredCounts(NamedTuple):
     @property
     def weights(self) -> Tensor:
         """Log-weight of each variable in the heaviest vector without tables, max(x_d, 0), shape ``(..., D)``."""
-        return torch.relu(self.logits.masked_fill(self.logits.isinf(), 0.0))
+        return torch.relu(self.logits.masked_fill(self.logits == math.inf, 0.0))
 
     @property
     def offset(self) -> Tensor:
@@ -134,7 +135,7 @@ def _find_slopes(*arguments: Any) -> tuple[Tensor, ...]:
     return slopes
 
 
-class _Slopes(torch.autograd.Function):
+class _Slopes(DifferentiableFunction):
     """Slopes and modes from concrete numbers, opaque to function transforms."""
 
     @staticmethod

@@ -43,6 +43,7 @@ from pyro_structured.counts.ops.direct_counts import (
 from pyro_structured.counts.ops.forest_text import forest_of, forest_text
 from pyro_structured.counts.ops.fourier_passes import is_fast
 from pyro_structured.counts.ops.nested_counts import solve_nested_counts
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.graph_operator import GraphOperator
 from pyro_structured.foundation.ops.private_members import is_in_graph, is_transformed
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
@@ -276,7 +277,7 @@ def _solve_tree(
     return _Solution(excess, marginal_logits, count_marginals, excess_error, logits_error, counts_error, nodes)
 
 
-class _CountInference(torch.autograd.Function):
+class _CountInference(DifferentiableFunction):
     """Beliefs with explicit passes; only derivatives of the posteriors go through automatic differentiation."""
 
     @staticmethod

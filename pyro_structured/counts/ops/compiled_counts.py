@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from pyro_structured.counts.ops.compiled_cells import child_messages, level_starts, message_width, num_nodes
+from pyro_structured.counts.ops.compiled_exponentials import exponentials, logarithms
 from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
 from pyro_structured.counts.ops.direct_counts import (
     LARGEST_EXPONENT,
@@ -54,7 +55,7 @@ def solve_directly(
     certified: np.ndarray,
     tilts: np.ndarray,
 ) -> None:
-    """Fills ``excess`` and what follows, all zeros before, as the function of this name in
+    """Fills ``excess`` and what follows, ``counts`` up to the limit, as the function of this name in
     :mod:`pyro_structured.counts.ops.direct_counts` does with products of matrices; float64 and contiguous.
 
     :param limit: Largest count that is possible.
@@ -66,13 +67,15 @@ def solve_directly(
     given_on, given_off = np.zeros((step, num_variables)), np.zeros((step, num_variables))
     weights, root = np.zeros((step, limit + 1)), np.zeros((step, limit + 1))
     lost, sizes, peaks = np.zeros(step), np.zeros(step), np.zeros(step)
+    space = np.zeros((2, max(num_variables, limit + 1)))
     for first in range(0, num_rows, step):
         rows = min(step, num_rows - first)
         for place in range(rows):
             row = first + place
             tilts[row] = _find_tilt(logits[row], tables[row], limit)
-            excess[row], sizes[place] = _probabilities(logits[row], tilts[row], on[place], off[place])
-            peaks[place] = weigh_counts(tables[row], tilts[row], weights[place])
+            sizes[place] = _size(logits[row])
+            excess[row] = _probabilities(logits[row], tilts[row], on[place], off[place], space)
+            peaks[place] = weigh_counts(tables[row], tilts[row], weights[place], space)
         direct_passes(
             on[:rows],
             off[:rows],
@@ -96,23 +99,54 @@ def solve_directly(
             fine = error <= tolerance and math.isfinite(excess[row]) and rounding <= LARGEST_SHARE
             certified[row] = fine and share <= sum_error
             excess_error[row] = error + rounding
-            if not marginals:
-                continue
-            for d in range(num_variables):
-                x = logits[row, d]
-                if math.isinf(x):
-                    odds[row, d] = x
-                    continue
-                joint_off, joint_on = off[place, d] * given_off[place, d], on[place, d] * given_on[place, d]
-                # Divisions take long.
-                zero, one = 1.0 / joint_off, 1.0 / joint_on
-                inverse_off, inverse_on = zero * off[place, d], one * on[place, d]
-                odds[row, d] = x + tilts[row] + math.log(given_on[place, d] * inverse_off)
-                cut = lost[place] * (zero + one) if min(joint_off, joint_on) >= TINY else math.inf
-                error = 2 * sum_error + UNDERFLOW * (inverse_off + inverse_on) + cut
-                certified[row] = certified[row] and cut <= sum_error and error <= odds_tolerance
-                own = UNIT_ROUNDOFF * (4 * min(abs(x), LARGEST_EXPONENT) + 8 * abs(odds[row, d]))
-                odds_error[row, d] = error + 2 * rounding + own
+            if marginals:
+                given = on[place], off[place], given_on[place], given_off[place]
+                own, bounds = (logits[row], tilts[row], odds[row]), (odds_error[row], space)
+                failures = _log_odds(own, given, bounds, sum_error, odds_tolerance, lost[place], float(2 * rounding))
+                certified[row] = certified[row] and not failures
+
+
+@compiled
+def _log_odds(
+    own: tuple[np.ndarray, float, np.ndarray],
+    given: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    bounds: tuple[np.ndarray, np.ndarray],
+    sum_error: float,
+    tolerance: float,
+    lost: float,
+    rounding: float,
+) -> int:
+    """Fills posterior log-odds of a row, and bounds on their errors.
+
+    :param own: Log-odds, by which they are tilted, and results.
+    :param given: Probabilities of ones and zeros, and weights given these.
+    :param bounds: Results, and space of two rows.
+    :param sum_error: Bound on the relative errors of sums of products; ``lost``: sum of all probabilities that were
+        left out; ``rounding``: bound on the error by rounding of other variables' odds.
+    :return: Number of variables whose bounds without rounding are above a tolerance, or whose sums have lost too much.
+    """
+    (logits, tilt, odds), (on, off, given_on, given_off), (errors, space) = own, given, bounds
+    number, failures = len(logits), 0
+    ratios, found = space[0, :number], space[1, :number]
+    for d in range(number):
+        joint_off, joint_on = off[d] * given_off[d], on[d] * given_on[d]
+        # Divisions take long.
+        zero, one = 1.0 / joint_off, 1.0 / joint_on
+        inverse_off, inverse_on = zero * off[d], one * on[d]
+        ratios[d] = given_on[d] * inverse_off
+        cut = lost * (zero + one) if min(joint_off, joint_on) >= TINY else math.inf
+        error = 2 * sum_error + UNDERFLOW * (inverse_off + inverse_on) + cut
+        errors[d] = error if cut <= sum_error else math.inf
+    logarithms(ratios, found, odds)
+    for d in range(number):
+        is_clamped = math.isinf(logits[d])
+        value = logits[d] if is_clamped else logits[d] + tilt + found[d]
+        error = 0.0 if is_clamped else errors[d]
+        failures += 0 if error <= tolerance else 1
+        size = 4 * min(abs(logits[d]), LARGEST_EXPONENT) + 8 * abs(value)
+        odds[d] = value
+        errors[d] = 0.0 if is_clamped else error + rounding + UNIT_ROUNDOFF * size
+    return failures
 
 
 @compiled
@@ -152,48 +186,73 @@ def _find_tilt(logits: np.ndarray, table: np.ndarray, limit: int) -> float:
 
 
 @compiled
-def _probabilities(logits: np.ndarray, tilt: float, on: np.ndarray, off: np.ndarray) -> tuple[float, float]:
-    """Fills the probabilities of ones and zeros under a tilt.
-
-    :return: The log weight of all vectors relative to the heaviest one without a tilt, and the sum of the sizes of the
-        logits that are not clamps.
-    """
-    weight, rest, size = 0.0, 0.0, 0.0
-    for first in range(0, len(logits), TOGETHER):
-        excess = 0.0
-        for d in range(first, min(first + TOGETHER, len(logits))):
-            logit = logits[d]
-            odds = math.exp(-abs(logit + tilt))
-            likely = 1.0 / (1.0 + odds)
-            if logit + tilt > 0.0:
-                on[d], off[d] = likely, odds * likely
-            else:
-                on[d], off[d] = odds * likely, likely
-            # The product of all 1 + odds, less 1.
-            excess += odds * (1.0 + excess)
-            if tilt != 0.0:
-                # With the error of the sum (Knuth 1997).
-                term = tilt + max(-logit - tilt, 0.0) if logit > 0.0 else max(logit + tilt, 0.0)
-                total = weight + term
-                added = total - weight
-                rest += (weight - (total - added)) + (term - added)
-                weight = total
-            if not math.isinf(logit):
-                size += min(abs(logit), LARGEST_EXPONENT)
-        rest += math.log1p(excess)
-    return weight + rest, size
+def _size(logits: np.ndarray) -> float:
+    """Sum of the sizes of the logits that are not clamps."""
+    size = 0.0
+    for logit in logits:
+        if not math.isinf(logit):
+            size += min(abs(logit), LARGEST_EXPONENT)
+    return size
 
 
 @compiled
-def weigh_counts(table: np.ndarray, tilt: float, weights: np.ndarray) -> float:
-    """Fills the weights of the counts under a tilt, and returns the logarithm by which they were divided."""
-    peak = -math.inf
-    for count in range(len(weights)):
-        peak = max(peak, table[count] - tilt * count)
+def _probabilities(logits: np.ndarray, tilt: float, on: np.ndarray, off: np.ndarray, space: np.ndarray) -> float:
+    """Fills the probabilities of ones and zeros under a tilt; ``space`` has two rows.
+
+    :return: The log weight of all vectors relative to the heaviest one without a tilt.
+    """
+    number = len(logits)
+    odds = space[0, :number]
+    for d in range(number):
+        on[d] = -abs(logits[d] + tilt)
+    exponentials(on, odds, off)
+    for d in range(number):
+        likely = 1.0 / (1.0 + odds[d])
+        other = odds[d] * likely
+        is_on = logits[d] + tilt > 0.0
+        on[d], off[d] = likely if is_on else other, other if is_on else likely
+    weight, rest = 0.0, 0.0
+    for first in range(0, number, TOGETHER):
+        # Products of all 1 + odds, less 1; several, as each waits for the one before.
+        one, two, three, four = 0.0, 0.0, 0.0, 0.0
+        end = min(first + TOGETHER, number)
+        for d in range(first, end - 3, 4):
+            one += odds[d] * (1.0 + one)
+            two += odds[d + 1] * (1.0 + two)
+            three += odds[d + 2] * (1.0 + three)
+            four += odds[d + 3] * (1.0 + four)
+        for d in range(end - (end - first) % 4, end):
+            one += odds[d] * (1.0 + one)
+        one += two * (1.0 + one)
+        three += four * (1.0 + three)
+        rest += math.log1p(one + three * (1.0 + one))
+    if tilt != 0.0:
+        for logit in logits:
+            # With the error of the sum (Knuth 1997).
+            term = tilt + max(-logit - tilt, 0.0) if logit > 0.0 else max(logit + tilt, 0.0)
+            total = weight + term
+            added = total - weight
+            rest += (weight - (total - added)) + (term - added)
+            weight = total
+    return weight + rest
+
+
+@compiled
+def weigh_counts(table: np.ndarray, tilt: float, weights: np.ndarray, space: np.ndarray) -> float:
+    """Fills the weights of the counts under a tilt, and returns the logarithm by which they were divided; ``space`` has
+    two rows.
+    """
+    number, peak = len(weights), -math.inf
+    tilted = space[0, :number]
+    for count in range(number):
+        tilted[count] = table[count] - tilt * count
+    for weight in tilted:
+        peak = max(peak, weight)
     if peak == -math.inf:
         peak = 0.0
-    for count in range(len(weights)):
-        weights[count] = math.exp(table[count] - tilt * count - peak)
+    for count in range(number):
+        tilted[count] -= peak
+    exponentials(tilted, weights, space[1, :number])
     return peak
 
 
@@ -603,25 +662,22 @@ def _dots(left: np.ndarray, right: np.ndarray, results: np.ndarray) -> None:
 def _convolve(short: np.ndarray, long: np.ndarray, turned: np.ndarray, padded: np.ndarray, product: np.ndarray) -> None:
     """Convolves two messages, the first of which is not the longer one; ``turned`` and ``padded`` are space."""
     number, width = len(short), len(long)
-    if number < LONG:
-        product[: number + width - 1] = 0.0
-        for i in range(number):
-            factor, target = short[i], product[i : i + width]
-            for j in range(width):
-                target[j] += factor * long[j]
-        return
+    # Loops instead of slices, which numba copies.
     for i in range(number):
         turned[i] = short[number - 1 - i]
-    padded[: DOTS - 1], padded[DOTS - 1 : DOTS - 1 + width], padded[DOTS - 1 + width : 2 * DOTS + width] = (
-        0.0,
-        long,
-        0.0,
-    )
+    for i in range(number, number + DOTS):
+        turned[i] = 0.0
+    for i in range(DOTS - 1):
+        padded[i] = 0.0
+    for i in range(width):
+        padded[DOTS - 1 + i] = long[i]
+    for i in range(DOTS - 1 + width, 3 * DOTS + width):
+        padded[i] = 0.0
     for count in range(0, number + width - 1, DOTS):
-        # Entries of the first message for which the second one has one, for any of the results.
+        # Entries of the first message for which the second one has one, for any of the results, and some zeros.
         first, end = max(number - DOTS - count, 0), min(number, number + width - 1 - count)
-        begin = DOTS + count - number + first
-        _dots(turned[first:end], padded[begin : begin + end - first + DOTS - 1], product[count : count + DOTS])
+        begin, terms = DOTS + count - number + first, (end - first + DOTS - 1) // DOTS * DOTS
+        _dots(turned[first : first + terms], padded[begin : begin + terms + DOTS - 1], product[count : count + DOTS])
 
 
 @compiled_in_any_order

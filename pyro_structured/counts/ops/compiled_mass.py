@@ -8,14 +8,16 @@ import math
 
 import numpy as np
 
+from pyro_structured.counts.ops.compiled_exponentials import logarithms
 from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_order
 
 # Powers of 2 by which numbers may have grown or shrunk before they get new scales, and steps before that.
-MOST_BITS, MOST_STEPS = 900.0, 64
-# Variables that are added in one step, and powers of 2 that their probabilities may have: their product times a number
-# is a number of ordinary size, where there is room for it.
-TOGETHER, MODERATE_BITS = 4, 50.0
-ROOM = MOST_BITS - TOGETHER * MODERATE_BITS
+MOST_BITS, MOST_STEPS = 900, 64
+MOST, LEAST = 2.0**MOST_BITS, 2.0**-MOST_BITS
+# Variables that are added in one step, and their least probabilities: their product times a number is a number of
+# ordinary size, where there is room for it.
+TOGETHER, MODERATE = 4, 2.0**-50
+ROOM = LEAST / MODERATE**TOGETHER
 LOG_2 = math.log(2.0)
 # A number between 1/2 and 1 has these bits of a mantissa below this exponent.
 MANTISSA_BITS, MANTISSA, HALF = 52, 2**52 - 1, 1022
@@ -46,7 +48,7 @@ def log_mass(logits: np.ndarray, masses: np.ndarray, solved: np.ndarray) -> None
     chances = np.zeros(TOGETHER + 1)
     for row in range(num_rows):
         certain, number, waiting, steps = 0, 0, 0, 0
-        grown, shrunk, largest = 0.0, 0.0, 1.0
+        grown, shrunk, largest = 1.0, 1.0, 1.0
         now[:], after[:], chances[:] = 0.0, 0.0, 0.0
         now[TOGETHER], exponents[0], chances[0] = 1.0, 0, 1.0
         exponents[1 : MOST_STEPS + 1], ratios[: MOST_STEPS + 1] = 0, 1.0
@@ -59,12 +61,12 @@ def log_mass(logits: np.ndarray, masses: np.ndarray, solved: np.ndarray) -> None
             odds = math.exp(-abs(logit))
             likely = 1.0 / (1.0 + odds)
             on, off = (likely, odds * likely) if logit > 0.0 else (odds * likely, likely)
-            is_extreme = min(on, off) < 2.0**-MODERATE_BITS
-            is_full = is_alone or is_extreme or waiting == TOGETHER or shrunk > ROOM
+            is_extreme = min(on, off) < MODERATE
+            is_full = is_alone or is_extreme or waiting == TOGETHER or shrunk < ROOM
             for attempt in range(2):
-                growth = max(math.log2(off + on * largest), 0.0)
-                shrinkage = max(-math.log2(min(off, on, on * ratios[number + waiting + 1])), 0.0)
-                fits = steps < MOST_STEPS and grown + growth < MOST_BITS and shrunk + shrinkage < MOST_BITS
+                growth = max(off + on * largest, 1.0)
+                shrinkage = min(off, on, on * ratios[number + waiting + 1])
+                fits = steps < MOST_STEPS and grown * growth < MOST and shrunk * shrinkage > LEAST
                 if waiting and (is_full or not fits):
                     _add_variables(now, padded_ratios, chances, after[TOGETHER : TOGETHER + number + waiting + 1])
                     now, after, number, waiting = after, now, number + waiting, 0
@@ -72,11 +74,11 @@ def log_mass(logits: np.ndarray, masses: np.ndarray, solved: np.ndarray) -> None
                     break
                 counts = now[TOGETHER : TOGETHER + number + 1]
                 largest = _rescale(counts, exponents, ratios, min(MOST_STEPS, num_variables - number))
-                grown, shrunk, steps = 0.0, 1.0, 0
+                grown, shrunk, steps = 1.0, 0.5, 0
             if not fits or not largest < math.inf:
                 is_fine = False
                 break
-            grown, shrunk, steps = grown + growth, shrunk + shrinkage, steps + 1
+            grown, shrunk, steps = grown * growth, shrunk * shrinkage, steps + 1
             waiting, is_alone = waiting + 1, is_extreme
             for count in range(waiting, 0, -1):
                 chances[count] = off * chances[count] + on * chances[count - 1]
@@ -86,8 +88,10 @@ def log_mass(logits: np.ndarray, masses: np.ndarray, solved: np.ndarray) -> None
             if waiting:
                 _add_variables(now, padded_ratios, chances, after[TOGETHER : TOGETHER + number + waiting + 1])
                 now, after, number = after, now, number + waiting
+            known = masses[row, certain : certain + number + 1]
+            logarithms(now[TOGETHER : TOGETHER + number + 1], known, after[: number + 1])
             for count in range(number + 1):
-                masses[row, certain + count] = math.log(now[TOGETHER + count]) + exponents[count] * LOG_2
+                known[count] += exponents[count] * LOG_2
 
 
 @compiled

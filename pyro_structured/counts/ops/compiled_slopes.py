@@ -49,6 +49,7 @@ def pull_back_posteriors(
     side = max(min(LANES, num_rows, ENTRIES // starts[-1]), 1)
     # Messages and their changes.
     inside, outside = np.zeros((starts[-1], 2, side)), np.zeros((starts[-1], 2, side))
+    weights, space = np.zeros(limit + 1), np.zeros((2, limit + 1))
     for first in range(0, num_rows, side):
         lanes = min(side, num_rows - first)
         for lane in range(lanes):
@@ -56,9 +57,10 @@ def pull_back_posteriors(
             for d in range(num_variables):
                 message = inside[2 * d : 2 * d + 2, :, lane]
                 _start(logits[row, d] + tilts[row], odds[row, d], grad_odds[row, d], message)
-            weigh_counts(tables[row], tilts[row], outside[top:end, 0, lane])
+            weigh_counts(tables[row], tilts[row], weights, space)
             for count in range(limit + 1):
-                outside[top + count, 1, lane] = outside[top + count, 0, lane] * grad_counts[row, count]
+                outside[top + count, 0, lane] = weights[count]
+                outside[top + count, 1, lane] = weights[count] * grad_counts[row, count]
         _upward(inside, num_variables, limit)
         _downward(inside, outside, num_variables, limit)
         for lane in range(lanes):

@@ -9,7 +9,6 @@ __all__ = [
 ]
 
 import math
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -30,6 +29,7 @@ from pyro_structured.counts.ops.direct_counts import (
     log_partition_tolerance,
     rounding_error,
 )
+from pyro_structured.foundation.ops.freed_memory import keep_freed_memory
 
 # More windows would take longer than a direct convolution.
 MAX_WINDOWS = 256
@@ -39,8 +39,6 @@ DIRECT_WORK = 2**16
 # Number of variables that are processed at once: as many as a CPU's cache holds, or as keep a device busy.
 CHUNK_VARIABLES = 2**17
 DEVICE_CHUNK_VARIABLES = 2**22
-# Bytes: just below the largest block that the C library of Linux takes into account.
-LARGEST_BLOCK = 2**25 - 2**13
 
 
 class CountSolution(NamedTuple):
@@ -73,22 +71,11 @@ def solve_count_potential(logits: Tensor, count_logits: Tensor, marginals: bool 
     :param bool marginals: Whether ``marginal_logits`` and their errors are wanted; they are zeros otherwise.
     :return: Results and error bounds. Cost :math:`O(D\log^2 D)` for every window.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     step = rows_at_once(logits)
     return _concatenate(
         [_solve_rows(*chunk, marginals) for chunk in zip(logits.split(step), count_logits.split(step), strict=True)]
     )
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Lets a pass reuse the memory that the pass before has freed.
-
-    The C library of Linux returns freed memory to the system beyond twice the largest block freed so far, 32 MB at
-    most. Small blocks alone would be returned after every pass, and a good part of the next one be spent on page
-    faults.
-    """
-    torch.empty(LARGEST_BLOCK, dtype=torch.uint8, device="cpu")
 
 
 def rows_at_once(logits: Tensor, num_windows: int = 1) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_structured.counts.ops import count_tree
 from pyro_structured.counts.ops.count_forest import CountForest
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.vmap_rows import map_rows, merge_mapped
 
 
@@ -30,7 +31,7 @@ def _reaches(*arguments: Any) -> tuple[Tensor]:
     return (_Reaches.apply(*arguments),)  # type: ignore[no-untyped-call]
 
 
-class _Reaches(torch.autograd.Function):
+class _Reaches(DifferentiableFunction):
     """Reachability from concrete numbers, opaque to function transforms."""
 
     @staticmethod

@@ -34,6 +34,7 @@ from torch import Tensor
 from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
 from pyro_structured.counts.ops.count_windows import cumulant, extreme_counts
 from pyro_structured.foundation.ops.draws import draw
+from pyro_structured.foundation.ops.freed_memory import keep_freed_memory
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
@@ -102,6 +103,9 @@ def is_whole(num_variables: int, largest_count: int) -> bool:
 
 def largest_possible_count(count_logits: Tensor) -> int:
     """Largest count that is possible in any row, at least 1."""
+    # Nearly always the last one is possible, somewhere.
+    if count_logits.device.type == "cpu" and bool((count_logits[:, -1] != -math.inf).any()):
+        return max(count_logits.shape[-1] - 1, 1)
     possible = (count_logits != -math.inf).any(0).nonzero()
     return max(int(possible[-1]), 1) if len(possible) else 1
 
@@ -120,6 +124,7 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
     :param bool marginals: Whether ``marginal_logits`` and their errors are wanted; they are zeros otherwise.
     :return: Results. Cost O(DK) for largest count K.
     """
+    keep_freed_memory()
     num_variables = logits.shape[-1]
     # Of convolutions, whose terms and whose parts' errors add up; of sigmoids; and of the sum over the counts.
     sum_error = UNIT_ROUNDOFF * (num_variables * (math.log2(num_variables) / 2 + 6) + 16)
@@ -128,15 +133,17 @@ def solve_directly(logits: Tensor, count_logits: Tensor, largest_count: int, mar
         if bool((count_logits == -math.inf).any()):
             tilts = find_tilts(logits, count_logits[:, : largest_count + 1])
         return _solve_by_products(logits, count_logits, tilts, largest_count, sum_error, marginals)
+    make = torch.empty_like if marginals else torch.zeros_like
     found = DirectCounts(
-        torch.zeros_like(tilts),
-        torch.zeros_like(logits),
-        torch.zeros_like(count_logits),
-        torch.zeros_like(tilts),
-        torch.zeros_like(logits),
-        torch.zeros_like(tilts, dtype=torch.bool),
+        torch.empty_like(tilts),
+        make(logits),
+        torch.empty_like(count_logits),
+        torch.empty_like(tilts),
+        make(logits),
+        torch.empty_like(tilts, dtype=torch.bool),
         tilts,
     )
+    found.count_marginals[:, largest_count + 1 :] = 0.0
     solve = compiled_function("counts.ops.compiled_counts", "solve_directly")
     assert solve is not None
     solve(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 # Residuals, as differences of probabilities, of which rounding alone leaves about as much.
@@ -312,7 +313,7 @@ def first_order(tensor: Tensor) -> Tensor:
     return refused
 
 
-class _Backward(torch.autograd.Function):
+class _Backward(DifferentiableFunction):
     """The same numbers, with gradients that go through a function that has no derivatives."""
 
     @staticmethod

@@ -15,6 +15,7 @@ from pyro_structured.counts.ops.convolution_tree import upward
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.counts.ops.count_potential import rows_at_once
 from pyro_structured.counts.ops.count_windows import cumulant, tilt_windows
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.graph_operator import GraphOperator
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.ops.private_members import is_in_graph
@@ -86,7 +87,7 @@ def log_mass(logits: Tensor) -> Tensor:
     return mass
 
 
-class _LogMass(torch.autograd.Function):
+class _LogMass(DifferentiableFunction):
     """Differentiates through posteriors: the derivative of log P(count = k) is P(y_d = 1 | count = k) - P(y_d = 1)."""
 
     @staticmethod

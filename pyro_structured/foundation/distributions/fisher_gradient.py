@@ -4,8 +4,9 @@ __all__ = ["with_gradient_of"]
 
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 
 _FORWARD = (
     "log_prob: an estimated log-probability has no forward-mode derivatives; use torch.func.grad, vjp or jacrev, or "
@@ -26,7 +27,7 @@ def with_gradient_of(value: Tensor, log_density: Tensor) -> Tensor:
     return result
 
 
-class _Fisher(torch.autograd.Function):
+class _Fisher(DifferentiableFunction):
     """Value with the gradient of another tensor."""
 
     @staticmethod
@@ -48,7 +49,7 @@ class _Fisher(torch.autograd.Function):
         raise NotImplementedError(_FORWARD)
 
 
-class _Once(torch.autograd.Function):
+class _Once(DifferentiableFunction):
     """Gradient that raises an error when it is differentiated, unlike that of the log-density of given draws."""
 
     @staticmethod

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.vmap_rows import merge_mapped
 
@@ -90,7 +91,7 @@ def refuse_mapped_draws() -> None:
         )
 
 
-class _MappedDraws(torch.autograd.Function):
+class _MappedDraws(DifferentiableFunction):
     """Draws that depend on values, whatever function transforms are active outside."""
 
     @staticmethod

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents, pull_back, tangents_of
 from pyro_structured.foundation.ops.vmap_rows import merge_mapped
 
@@ -40,7 +41,7 @@ def infer_marginals(plan: MarginalPlan, *parameters: Tensor, marginals: bool = T
     return results if marginals else results[:1]
 
 
-class _Inference(torch.autograd.Function):
+class _Inference(DifferentiableFunction):
     """Log Z with marginals as its derivatives; only the derivatives of marginals use automatic differentiation."""
 
     @staticmethod

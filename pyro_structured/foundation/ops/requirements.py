@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.graph_operator import GraphOperator
 from pyro_structured.foundation.ops.private_members import is_in_graph, is_transformed
 
@@ -91,7 +92,7 @@ _supported_in_graph = GraphOperator(
 )
 
 
-class _Look(torch.autograd.Function):
+class _Look(DifferentiableFunction):
     """Looks at values, whatever function transforms are active outside."""
 
     @staticmethod

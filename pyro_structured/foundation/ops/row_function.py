@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.vmap_rows import merge_mapped
 
 RowFunction = Callable[..., tuple[Tensor, ...]]
@@ -57,7 +58,7 @@ def known_tangents(inputs: tuple[Tensor, ...], tangents: tuple[Tensor | None, ..
     return tuple(torch.zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True))
 
 
-class _Rows(torch.autograd.Function):
+class _Rows(DifferentiableFunction):
     @staticmethod
     def forward(function: RowFunction, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(function(*tensors))

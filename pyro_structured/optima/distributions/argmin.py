@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.argument_checks import check_vector, expanded_batch
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.structures.every_entry import EveryEntry
 from pyro_structured.optima.structures.problem import Problem
@@ -114,7 +115,7 @@ class Argmin(TorchDistribution):
         return self.costs.new_zeros(self.batch_shape)
 
 
-class _Contains(torch.autograd.Function):
+class _Contains(DifferentiableFunction):
     """Booleans, whether values are optimal; opaque to function transforms, as solvers need concrete numbers."""
 
     @staticmethod

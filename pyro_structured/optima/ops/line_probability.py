@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.row_function import apply_rows, known_tangents
 from pyro_structured.optima.ops.line_quadrature import (
@@ -94,7 +95,7 @@ def log_line_probability(rule: LineRule, variables: LineVariables, *given: Tenso
     return value.masked_fill(value < IMPOSSIBLE / 2, -torch.inf)
 
 
-class _LineProbability(torch.autograd.Function):
+class _LineProbability(DifferentiableFunction):
     """Values ``(rows,)``, and edges ``(edges, rows)`` of their panels; ``tensors`` are the parameters and ``given``."""
 
     @staticmethod
@@ -281,7 +282,7 @@ def _tangent(rule: LineRule, variables: LineVariables, split: int, edges: Tensor
     return (torch.cat(pieces),)
 
 
-class _Smooth(torch.autograd.Function):
+class _Smooth(DifferentiableFunction):
     """Identity of weights, without derivatives where corners of several variables coincide."""
 
     generate_vmap_rule = True
