@@ -174,6 +174,22 @@ def test_many_variables(scale):
 
 
 @needs_numba
+@given(st.integers(0, 2**32 - 1))
+def test_rows_are_as_they_are_alone(seed):
+    """Nothing is left behind in memory that one row after the other uses."""
+    generator = torch.Generator().manual_seed(seed)
+    size = int(torch.randint(200, 900, (), generator=generator))
+    spread = 4 * torch.rand(6, 1, dtype=torch.double, generator=generator)
+    logits = spread * torch.randn(6, size, dtype=torch.double, generator=generator)
+    tables = torch.randn(6, size + 1, dtype=torch.double, generator=generator)
+    together = solve_directly(logits, tables, size)
+    for row in range(6):
+        alone = solve_directly(logits[row, None], tables[row, None], size)
+        for one, many in zip(alone, together, strict=True):
+            torch.testing.assert_close(one[0], many[row], rtol=1e-12, atol=1e-12)
+
+
+@needs_numba
 def test_no_possible_count_is_left(passes):
     """Variables that are nearly certain are more than the largest possible count, so that all sums are cut off."""
     logits = torch.cat([torch.full((2, 60), 40.0), torch.zeros(2, 60)], -1).double()
