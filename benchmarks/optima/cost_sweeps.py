@@ -44,6 +44,13 @@ def student(loc, scale):
     return dist.StudentT(torch.tensor(4.0).double(), loc, scale)
 
 
+def two_hills(loc, scale):
+    """Mixtures of two normal variables."""
+    ends = torch.tensor([-2.0, 2.0], dtype=torch.double)
+    parts = dist.Normal(loc.unsqueeze(-1) + ends, scale)
+    return dist.MixtureSameFamily(dist.Categorical(torch.ones_like(parts.loc)), parts)
+
+
 def path(side, base):
     edges = grid_edges(side)
     edges = torch.cat([edges, edges.flip(1)])
@@ -96,6 +103,7 @@ def main():
         "Laplace matching, J = 30": (*matching(4 if few else 30, dist.Laplace), 10, 0.5, True),
         "Gumbel matching, J = 30": (*matching(4 if few else 30, dist.Gumbel), 10, None, True),
         "Student matching, J = 30": (*matching(4 if few else 30, student), 10, None, True),
+        "mixture matching, J = 30": (*matching(4 if few else 30, two_hills), 10, None, True),
         "normal matching, J = 300": (*matching(5 if few else 300, dist.Normal), 1, 8.0, True),
         "log-normal path, 10 x 10": (*path(3 if few else 10, dist.LogNormal(0 * one, one)), 10, None, True),
         "Weibull path, 10 x 10": (*path(3 if few else 10, dist.Weibull(one, two)), 10, None, True),

@@ -5,6 +5,7 @@ __all__ = ["fill_arcs", "matching_sweep"]
 import math
 
 import numpy as np
+from llvmlite.binding import get_host_cpu_features
 
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_draw import compiled_draw
@@ -12,6 +13,9 @@ from pyro_structured.optima.ops.density_family import DensityFamily
 
 # Columns are taken together whose distances differ by this share of the largest one of the row before.
 SHARE = 1 / 32
+# Whether vector instructions that store some numbers only, with which smaller numbers are put in the place of others,
+# are as fast as those that store all.
+STORES_SOME = bool(get_host_cpu_features().get("avx512vl"))
 
 
 @compiled
@@ -146,8 +150,13 @@ def _find_distances(
             if length < seen[column]:
                 # The least length is final, whatever rounding makes of it.
                 seen[column] = length if keys[column] > least[0] else -math.inf
-                _go_on(arcs[column], length, current, following)
-                current, following = following, current
+                if STORES_SOME:
+                    for other in range(count):
+                        through, known = arcs[column, other] + length, current[other]
+                        current[other] = through if through < known else known
+                else:
+                    _go_on(arcs[column], length, current, following)
+                    current, following = following, current
     distances[:] = current
     reach = -start
     for column in range(count):
@@ -161,9 +170,7 @@ def _find_distances(
 
 @compiled
 def _go_on(arcs: np.ndarray, length: float, lengths: np.ndarray, following: np.ndarray) -> None:
-    """Fills in the lengths with paths that go on from a column: in another place, since vector instructions that store
-    some numbers only are slow.
-    """
+    """Fills in the lengths with paths that go on from a column, in another place."""
     for column in range(len(arcs)):
         through = arcs[column] + length
         following[column] = through if through < lengths[column] else lengths[column]

@@ -1,5 +1,6 @@
 """The compiled update of a matching's costs against draws from boxes, and over a million updates."""
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -169,3 +170,27 @@ def test_a_million_updates_stay_in_the_inverse_set(size, num_chains):
         costs, _ = sweep(costs, value, problem, conditionals, 1)
         excess = problem.objective(costs, value) - problem.objective(costs, problem.solve(costs))
         assert (excess <= 1e-9 * (costs.amax((-2, -1)) - costs.amin((-2, -1)))).all()
+
+
+@pytest.mark.parametrize("stores_some", [False, True])
+@pytest.mark.parametrize("spread", [0.0, 1.0])
+def test_shortest_paths_whatever_the_processor(stores_some, spread, monkeypatch):
+    """Both ways to put smaller numbers in the place of others, in plain Python, against Floyd and Warshall."""
+    module = pytest.importorskip("pyro_structured.optima.ops.matching_sweep")
+    monkeypatch.setattr(module, "STORES_SOME", stores_some)
+    rng, count = np.random.default_rng(0), 11
+    for _ in range(20):
+        heights = rng.normal(size=count)
+        arcs = rng.exponential(size=(count, count)) + heights - heights[:, None]
+        arcs[rng.random((count, count)) < 0.5] = np.inf
+        np.fill_diagonal(arcs, 0.0)
+        # Arcs lead from the second axis to the first one.
+        exact = arcs.copy()
+        for through in range(count):
+            exact = np.minimum(exact, exact[:, [through]] + exact[[through]])
+        own, potentials, distances = int(rng.integers(count)), np.empty(count), np.empty(count)
+        module._find_potentials(arcs, potentials)
+        flags, places = np.zeros(16, np.uint8), np.empty(count + 1, np.int64)
+        find = module._find_distances.py_func
+        find(arcs, own, potentials, distances, np.empty((3, count)), flags, places, spread)
+        np.testing.assert_allclose(distances, exact[own], atol=1e-12)
