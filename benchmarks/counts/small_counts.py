@@ -245,6 +245,7 @@ def main():
     # Numba compiles.
     few = torch.zeros(1, 3, dtype=torch.double)
     KSubset(few, 1).sample(), PoissonBinomial(logits=few).log_prob(torch.tensor(1.0))
+    infer_counts(few, torch.zeros(1, 4, dtype=torch.double), CountForest(3))
     direct_tree(few.numpy(), np.zeros((1, 4)), np.zeros(1), np.zeros((1, 3))), plain_recursion(np.full(3, 0.5))
     sums(report, options, shapes)
     subsets(report, options, *shape)
