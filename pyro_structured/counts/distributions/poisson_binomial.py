@@ -120,6 +120,7 @@ class PoissonBinomial(DiscreteVector):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability of counts; -inf for numbers that are not counts from 0 to D."""
+        _check_real("value", value, "counts")
         if self._validate_args:
             self._validate_sample(value)
         # The weights are normalised: they are probabilities.
@@ -160,14 +161,19 @@ class PoissonBinomial(DiscreteVector):
         return self.log_cdf(value).exp()
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Smallest count whose cumulative probability is at least ``value``, a number in [0, 1]."""
-        if self._validate_args and not bool(((value >= 0) & (value <= 1)).all()):
+        """Smallest count whose cumulative probability is at least ``value``, a number in [0, 1]; NaN for others, where
+        values are not validated.
+        """
+        _check_real("value", value, "probabilities in [0, 1]")
+        value = value.to(self._log_cumulative.dtype)
+        is_inside = (value >= 0) & (value <= 1)
+        if self._validate_args and not bool(is_inside.all()):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
         # Above the median the upper tails have to agree, which are accurate there; icdf(cdf(k)) is k.
         quantile = value.unsqueeze(-1)
         upper = (quantile <= 0.5) | (self._log_remaining.exp() > 1 - quantile)
         count = ((self._log_cumulative.exp() < quantile) & upper).sum(-1).clamp(max=self.num_trials)
-        return count.to(self._dtype)
+        return count.to(self._dtype).masked_fill(~is_inside, math.nan)
 
     def bulk_mass(self) -> Tensor:
         """Probabilities of all counts, shape ``batch_shape + (D + 1,)``, with an absolute error below 1e-13; not
@@ -214,7 +220,11 @@ class PoissonBinomial(DiscreteVector):
 
     @lazy_property
     def _log_mass(self) -> Tensor:
-        rows = self.logits.reshape(-1, self.num_trials).double()
+        logits = self.logits
+        if self._given == "logits":
+            # Infinite log-odds do not change; certain probabilities may.
+            logits = torch.where(logits.isinf(), logits.detach(), logits)
+        rows = logits.reshape(-1, self.num_trials).double()
         return self._cast(log_mass(rows)).reshape(self.batch_shape + (self.num_trials + 1,))
 
     @lazy_property
@@ -234,6 +244,7 @@ class PoissonBinomial(DiscreteVector):
         :param float below: Result for negative values.
         :param float above: Result for values above D.
         """
+        _check_real("value", value, "counts")
         number, index = self._indices(value.to(table.dtype).floor(), table)
         entries = self._entries(table, index).masked_fill(number < 0, below).masked_fill(number > index, above)
         return entries.masked_fill(number.isnan(), math.nan)
@@ -256,3 +267,9 @@ class PoissonBinomial(DiscreteVector):
     @property
     def _dtype(self) -> torch.dtype:
         return result_dtype(self._probabilities)
+
+
+def _check_real(name: str, value: Any, kind: str) -> None:
+    if not isinstance(value, Tensor) or value.is_complex():
+        got = f"dtype {value.dtype}" if isinstance(value, Tensor) else repr(value)
+        raise ValueError(f"{name}: expected a tensor of {kind}, got {got}")

@@ -29,7 +29,9 @@ DIRECT_TERMS = 2**21
 CHUNK_VARIABLES = 2**20
 # Number of variables up to which compiled loops over all counts are faster than windows.
 COMPILED_VARIABLES = 2**17
-CERTAIN_LOGIT = math.log(2.0**53)
+# Probability of the other value that certainties have in derivatives with respect to probabilities; and log-odds that
+# stand for certainties are so much larger than all others, but for numbers that would underflow.
+OTHER_VALUE, MARGIN, LARGEST_LOGIT = 2.0**-100, 40.0, 700.0
 
 
 def bulk_mass(logits: Tensor) -> Tensor:
@@ -59,11 +61,11 @@ def probs_to_logits(probs: Tensor) -> Tensor:
         tensor([-inf, 0., inf])
     """
     # Derivatives are taken where log_mass takes certainties to be.
-    failure = 1 - probs
-    success, failure = (p + (p.clamp(min=2.0**-53) - p).detach() for p in (probs, failure))
+    success, failure = (p + OTHER_VALUE * (p == 0) for p in (probs, 1 - probs))
     slope = success.log() - failure.log()
-    with torch.no_grad():
-        exact = probs.log() - torch.log1p(-probs)
+    # Forward derivatives do not stop at no_grad.
+    fixed = probs.detach()
+    exact = fixed.log() - torch.log1p(-fixed)
     return exact + (slope - slope.detach())
 
 
@@ -102,14 +104,14 @@ class _LogMass(DifferentiableFunction):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        (derivative,) = apply_rows(partial(tangents_of, _direct_rows, 1), *ctx.saved_tensors, tangent)
+        finite, scale = _without_certainties(ctx.saved_tensors[0])
+        (derivative,) = apply_rows(partial(tangents_of, _direct_rows, 1), finite, scale * tangent)
         return derivative
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         logits, mass = ctx.saved_tensors
-        # Certainties differ from these by less than rounding, and so do the derivatives with respect to probabilities.
-        logits = logits.clamp(-CERTAIN_LOGIT, CERTAIN_LOGIT)
+        logits, scale = _without_certainties(logits)
         # A probability near 1 is represented by its complement: differences do not cancel.
         side = torch.where(logits > 0, -1.0, 1.0).to(logits.dtype)
         result = -grad.sum(-1, keepdim=True) * torch.sigmoid(side * logits)
@@ -124,7 +126,7 @@ class _LogMass(DifferentiableFunction):
             potential = potential.masked_fill(unused & ~nothing, -math.inf)
             odds = infer_counts(logits, potential, forest).marginal_logits
             result = result + sign * weight.sum(-1, keepdim=True) * torch.sigmoid(side * odds)
-        derivative: Tensor = side * result
+        derivative: Tensor = scale * side * result
         return derivative
 
     @staticmethod
@@ -178,9 +180,19 @@ def _log_mass_by_windows(logits: Tensor) -> Tensor:
     return result.masked_fill(~possible, -math.inf)
 
 
+def _without_certainties(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-odds with large numbers in the place of infinite ones, which are small beside the odds of all others, and
+    factors of derivatives with respect to these, as if the other value had the probability ``OTHER_VALUE``.
+    """
+    certain = logits.isinf()
+    with torch.no_grad():
+        largest = logits.masked_fill(certain, 0.0).abs().amax(-1, keepdim=True)
+        level = (largest + MARGIN).clamp(min=-math.log(OTHER_VALUE)).clamp(max=LARGEST_LOGIT)
+        scale = torch.where(certain, OTHER_VALUE * level.exp(), 1.0)
+    return torch.where(certain, torch.where(logits > 0, level, -level), logits), scale
+
+
 def _direct_rows(logits: Tensor) -> tuple[Tensor]:
-    """Log-mass for forward derivatives, where near-certain logits, within rounding, stand for certainties."""
-    logits = logits + (logits.clamp(-CERTAIN_LOGIT, CERTAIN_LOGIT) - logits).detach().nan_to_num()
     return (_direct_log_mass(logits, cumulant(logits, logits.new_zeros(len(logits)))),)
 
 

@@ -135,6 +135,12 @@ def test_certain_trials():
     torch.testing.assert_close(gradient, torch.tensor([0.4, 0.3, 1.0, 0.3], dtype=torch.float64))
 
 
+def test_infinite_log_odds_do_not_change():
+    logits = torch.tensor([math.inf, 60.0, -math.inf], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(PoissonBinomial(logits=logits).log_prob(torch.tensor(1.0)), logits)
+    torch.testing.assert_close(gradient, torch.tensor([0.0, -1.0, 0.0], dtype=torch.float64))
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -157,6 +163,23 @@ def test_values_outside_of_the_support():
     assert d.log_prob(torch.tensor([-1.0, 4.0, 0.5, math.nan, math.inf])).eq(-math.inf).all()
     with pytest.raises(ValueError, match="within the support"):
         PoissonBinomial(logits=torch.zeros(3)).log_prob(torch.tensor(4.0))
+
+
+@pytest.mark.parametrize("value", [1, 0.5, [1.0], np.ones(1), torch.ones(1, dtype=torch.cfloat)])
+@pytest.mark.parametrize("query", ["log_prob", "cdf", "log_cdf", "log_survival", "icdf"])
+def test_values_that_are_no_tensors_of_numbers(query, value):
+    for validate in (False, True):
+        d = PoissonBinomial(logits=torch.zeros(3), validate_args=validate)
+        with pytest.raises(ValueError, match="[Vv]alue.*(ensor|within the support)"):
+            getattr(d, query)(value)
+
+
+def test_quantiles_of_what_is_no_probability():
+    d = PoissonBinomial(logits=torch.zeros(3), validate_args=False)
+    assert d.icdf(torch.tensor([math.nan, 1.5, -0.1])).isnan().all()
+    assert d.icdf(torch.tensor([False, True])).tolist() == [0, 3]
+    with pytest.raises(ValueError, match="value: expected probabilities"):
+        PoissonBinomial(logits=torch.zeros(3)).icdf(torch.tensor(math.nan))
 
 
 @pytest.mark.parametrize("name", ["probs", "logits"])

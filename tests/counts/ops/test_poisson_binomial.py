@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyro_structured.counts.ops import poisson_binomial
-from pyro_structured.counts.ops.poisson_binomial import bulk_mass, log_mass
+from pyro_structured.counts.ops.poisson_binomial import bulk_mass, log_mass, probs_to_logits
 from pyro_structured.testing import ball_arithmetic
 
 
@@ -92,6 +92,71 @@ def test_derivatives():
     clamped = torch.tensor([[math.inf, 0.5, -math.inf]], requires_grad=True, dtype=torch.float64)
     (gradient,) = torch.autograd.grad(log_mass(clamped)[0, 1:3].sum(), clamped)
     assert gradient.isfinite().all() and gradient[0, [0, 2]].abs().max() < 1e-12
+
+
+def change_of_logits(logits, count):
+    """Derivative of the log-probability of a count, from all vectors."""
+    values = torch.cartesian_prod(*[torch.arange(2.0)] * len(logits)).reshape(-1, len(logits)).double()
+    values = values[values.sum(-1) == count]
+    signs = 2 * values - 1
+    posterior = torch.softmax(torch.nn.functional.logsigmoid(signs * logits).sum(-1), 0)
+    return posterior @ values - torch.sigmoid(logits)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+@given(st.integers(0, 10**6))
+def test_derivatives_with_nearly_certain_trials(seed):
+    """Also of counts that contradict many of them."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 6))
+    scales = rng.choice([1.0, 20.0, 45.0, 60.0, 300.0], size)
+    logits = torch.from_numpy(scales * rng.choice([-1, 1], size) + rng.standard_normal(size))
+    if rng.random() < 0.3:
+        logits[0] = math.inf * logits[0].sign()
+    reverse, forward = torch.func.jacrev(log_mass)(logits[None])[0], torch.func.jacfwd(log_mass)(logits[None])[0]
+    for count in range(size + 1):
+        if log_mass(logits[None])[0, count] > -math.inf:
+            exact = change_of_logits(logits, count)
+            # Derivatives with respect to certainties are those of probabilities.
+            for found in (reverse[count, 0], forward[count, 0]):
+                torch.testing.assert_close(found[logits.isfinite()], exact[logits.isfinite()], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+def test_second_derivatives_with_nearly_certain_trials():
+    """Those of log P(1): the covariance of two trials given that one of them succeeds, which are else certain."""
+    logits = torch.tensor([[45.0, 40.0]], dtype=torch.float64)
+    share = torch.sigmoid(torch.tensor(5.0, dtype=torch.float64))
+    covariance = share * (1 - share) * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
+    for derivative in (torch.func.jacrev, torch.func.jacfwd):
+        hessian = derivative(torch.func.jacrev(lambda x: log_mass(x)[0, 1]))(logits)
+        torch.testing.assert_close(hessian.reshape(2, 2), covariance, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "probs",
+    [[1.0, 0.3, 0.2], [0.0, 0.3], [1.0, 0.0, 0.5, 1e-30], [1.0, 1 - 1e-12, 0.5], [1.0, 1.0, 0.5], [1e-200, 0.5, 1.0]],
+)
+def test_derivatives_with_respect_to_probabilities_of_zero_and_one(probs, dtype):
+    """In the probability of a trial, that of a count is a straight line."""
+    probs = torch.tensor(probs, dtype=dtype)
+    size = len(probs)
+
+    def mass(probs):
+        return log_mass(probs_to_logits(probs).double()[None])[0]
+
+    reverse, forward = torch.func.jacrev(mass)(probs).double(), torch.func.jacfwd(mass)(probs).double()
+    at = mass(probs).exp()
+    for trial in range(size):
+        others = torch.cat([probs[:trial], probs[trial + 1 :]])
+        without = torch.nn.functional.pad(mass(others).exp(), (1, 1))
+        exact = (without[:-1] - without[1:]) / at
+        for found in (reverse, forward):
+            tolerance = 1e-5 if dtype == torch.float32 else 1e-9
+            assert_close = torch.testing.assert_close
+            assert_close(found[at > 0, trial], exact[at > 0], rtol=tolerance, atol=tolerance)
 
 
 def test_vmap():
