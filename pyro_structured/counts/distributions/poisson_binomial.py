@@ -120,7 +120,7 @@ class PoissonBinomial(DiscreteVector):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log-probability of counts; -inf for numbers that are not counts from 0 to D."""
-        _check_real("value", value, "counts")
+        _check_real(value, "counts")
         if self._validate_args:
             self._validate_sample(value)
         # The weights are normalised: they are probabilities.
@@ -164,7 +164,7 @@ class PoissonBinomial(DiscreteVector):
         """Smallest count whose cumulative probability is at least ``value``, a number in [0, 1]; NaN for others, where
         values are not validated.
         """
-        _check_real("value", value, "probabilities in [0, 1]")
+        _check_real(value, "probabilities in [0, 1]")
         value = value.to(self._log_cumulative.dtype)
         is_inside = (value >= 0) & (value <= 1)
         if self._validate_args and not bool(is_inside.all()):
@@ -244,7 +244,7 @@ class PoissonBinomial(DiscreteVector):
         :param float below: Result for negative values.
         :param float above: Result for values above D.
         """
-        _check_real("value", value, "counts")
+        _check_real(value, "counts")
         number, index = self._indices(value.to(table.dtype).floor(), table)
         entries = self._entries(table, index).masked_fill(number < 0, below).masked_fill(number > index, above)
         return entries.masked_fill(number.isnan(), math.nan)
@@ -269,7 +269,7 @@ class PoissonBinomial(DiscreteVector):
         return result_dtype(self._probabilities)
 
 
-def _check_real(name: str, value: Any, kind: str) -> None:
+def _check_real(value: Any, kind: str) -> None:
     if not isinstance(value, Tensor) or value.is_complex():
         got = f"dtype {value.dtype}" if isinstance(value, Tensor) else repr(value)
-        raise ValueError(f"{name}: expected a tensor of {kind}, got {got}")
+        raise ValueError(f"value: expected a tensor of {kind}, got {got}")
