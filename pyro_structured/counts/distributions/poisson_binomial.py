@@ -14,6 +14,7 @@ from pyro_structured.counts.ops.poisson_binomial import bulk_mass, log_mass, pro
 from pyro_structured.foundation.distributions.argument_checks import check_vector
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, result_dtype
 from pyro_structured.foundation.ops.draws import draw_log
+from pyro_structured.foundation.ops.log_space import log_cumulative_sums
 
 
 class PoissonBinomial(DiscreteVector):
@@ -229,11 +230,11 @@ class PoissonBinomial(DiscreteVector):
 
     @lazy_property
     def _log_cumulative(self) -> Tensor:
-        return torch.logcumsumexp(self._log_mass, -1).clamp(max=0.0)
+        return log_cumulative_sums(self._log_mass).clamp(max=0.0)
 
     @lazy_property
     def _log_remaining(self) -> Tensor:
-        tail = torch.logcumsumexp(self._log_mass.flip(-1), -1).flip(-1).clamp(max=0.0)
+        tail = log_cumulative_sums(self._log_mass.flip(-1)).flip(-1).clamp(max=0.0)
         return torch.nn.functional.pad(tail[..., 1:], (0, 1), value=-math.inf)
 
     def _look_up(self, table: Tensor, value: Tensor, below: float, above: float) -> Tensor:

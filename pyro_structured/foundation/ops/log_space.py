@@ -1,12 +1,14 @@
 """Numbers in log space: sums and logarithms with finite derivatives, tables without constants that swallow digits."""
 
-__all__ = ["centre_tables", "logsumexp", "safe_log"]
+__all__ = ["centre_tables", "log_cumulative_sums", "logsumexp", "safe_log"]
 
 import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+from pyro_structured.foundation.ops.private_members import has_forward_derivatives
 
 # Number of cells of a table from which tables are treated one after the other.
 LARGE_TABLE = 2**10
@@ -27,6 +29,30 @@ def logsumexp(terms: Tensor, dim: int = -1) -> Tensor:
     peak = terms.detach().amax(dim, keepdim=True)
     peak = peak.masked_fill(peak == -math.inf, 0.0)
     return safe_log((terms - peak).exp().sum(dim)) + peak.squeeze(dim)
+
+
+def log_cumulative_sums(terms: Tensor) -> Tensor:
+    """Logarithms of the cumulative sums of exponentials along the last axis, with derivatives in both modes.
+
+    Forward derivatives of ``torch.logcumsumexp`` are wrong, as of torch 2.13, where a sum is small beside the largest
+    term behind it; there, sums of 2, 4, 8, ... terms are added.
+
+    :param Tensor terms: Shape ``(..., n)``; entries below +inf, -inf included.
+    :return: The same shape; -inf where all terms so far are.
+
+    Example::
+
+        >>> log_cumulative_sums(torch.tensor([0.0, 0.0, -math.inf, math.log(2)])).exp()
+        tensor([1., 2., 2., 4.])
+    """
+    if not has_forward_derivatives():
+        return torch.logcumsumexp(terms, -1)
+    step = 1
+    while step < terms.shape[-1]:
+        before = torch.nn.functional.pad(terms[..., :-step], (step, 0), value=-math.inf)
+        terms = logsumexp(torch.stack([terms, before]), 0)
+        step *= 2
+    return terms
 
 
 def safe_log(tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ __all__ = [
     "constant_in_graphs",
     "forget_energy",
     "group_store",
+    "has_forward_derivatives",
     "initial_strategy",
     "is_compiled",
     "is_in_graph",
@@ -38,6 +39,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def is_transformed() -> bool:
     """Whether ``torch.vmap`` or another transform of functions is active, so that tensors have no values to look at."""
     return torch._C._are_functorch_transforms_active()
+
+
+def has_forward_derivatives() -> bool:
+    """Whether tensors may carry forward derivatives: in a transform of functions, or in a level of dual numbers."""
+    return is_transformed() or torch.autograd.forward_ad._current_level >= 0
 
 
 def autograd_in_operators() -> Any:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.ops.log_space import log_cumulative_sums
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
 from pyro_structured.optima.ops.order_probability import log_plackett_luce
@@ -86,8 +87,8 @@ class PlackettLuce(NamedTuple):
     def draw_given_order(self, drawn: Tensor) -> Tensor:
         """Costs of items that are drawn in an order, shape ``(..., n)``: what is left waits an exponential time."""
         logits, drawn = torch.broadcast_tensors(self.logits, drawn)
-        rates = logits.gather(-1, drawn).flip(-1).logcumsumexp(-1).flip(-1)
-        log_times = (_log_exponential(rates) - rates).logcumsumexp(-1)
+        rates = log_cumulative_sums(logits.gather(-1, drawn).flip(-1)).flip(-1)
+        log_times = log_cumulative_sums(_log_exponential(rates) - rates)
         return self._costs(torch.empty_like(log_times).scatter_(-1, drawn, log_times))
 
     def draw_given_first(self, chosen: Tensor, others: Tensor) -> Tensor:

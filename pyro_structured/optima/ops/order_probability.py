@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.log_space import log_cumulative_sums
 from pyro_structured.optima.ops.line_probability import LineRule, LineVariables, Terms, log_line_probability
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE, Panels
 
@@ -95,7 +96,7 @@ def _later(terms: Tensor) -> Tensor:
 
 
 def _log_sums(terms: Tensor) -> Tensor:
-    return terms.flip(0).logcumsumexp(0).flip(0)
+    return log_cumulative_sums(terms.flip(0).movedim(0, -1)).movedim(-1, 0).flip(0)
 
 
 def _log_behind(log_above: Callable[[Tensor], Tensor], terms: Tensor, above: Tensor) -> Tensor:
@@ -154,5 +155,5 @@ def log_plackett_luce(logits: Tensor) -> Tensor:
         >>> log_plackett_luce(torch.tensor([1.0, 1.0, 2.0]).log()).exp()
         tensor(0.0833)
     """
-    rest = logits.flip(-1).logcumsumexp(-1).flip(-1)
+    rest = log_cumulative_sums(logits.flip(-1)).flip(-1)
     return (logits - rest).sum(-1)

@@ -203,3 +203,19 @@ def test_queries_of_weights():
     for query in (d.condition, d.marginal_log_prob):
         with pytest.raises(NotImplementedError, match="condition: a count has no entries"):
             query(torch.tensor(1.0), torch.tensor(True))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+@pytest.mark.parametrize("query", ["log_prob", "log_cdf", "log_survival"])
+def test_forward_derivatives_in_tails(query):
+    """Those of the smaller ones of numbers that are summed are theirs, too."""
+    logits = torch.tensor([40.0, 41.0, 42.0, -40.0, 39.0], dtype=torch.float64)
+
+    def answer(logits):
+        return getattr(PoissonBinomial(logits=logits, validate_args=False), query)(torch.arange(5.0))
+
+    reverse = torch.func.jacrev(answer)(logits)
+    torch.testing.assert_close(torch.func.jacfwd(answer)(logits), reverse, rtol=1e-9, atol=1e-12)
+    if query == "log_cdf":
+        expected = torch.tensor([-4.0, -3.0, -2.0, -1.0], dtype=torch.float64)
+        torch.testing.assert_close(reverse.sum(1)[:4], expected)

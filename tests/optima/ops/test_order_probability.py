@@ -170,3 +170,15 @@ def test_plackett_luce_adds_up_to_one():
     assert log_plackett_luce(logits[orders]).exp().sum().item() == pytest.approx(1.0)
     first = log_plackett_luce(logits[orders]).exp()[orders[:, 0] == 2].sum()
     assert first.item() == pytest.approx(logits.softmax(-1)[2].item())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+@pytest.mark.parametrize("first", [1.0, 30.0, 40.0, 700.0])
+def test_forward_derivatives_behind_a_certain_item(first):
+    logits = torch.tensor([first, 0.5, 0.0], dtype=torch.double)
+    forward, reverse = (derivative(log_plackett_luce)(logits) for derivative in (torch.func.jacfwd, torch.func.jacrev))
+    torch.testing.assert_close(forward, reverse, rtol=1e-9, atol=1e-14)
+    last = torch.sigmoid(torch.tensor(-0.5, dtype=torch.double))
+    torch.testing.assert_close(reverse[2], -last - logits.softmax(0)[2])
+    hessian = torch.func.hessian(log_plackett_luce)(logits)
+    torch.testing.assert_close(hessian[2, 2], -last * (1 - last) - logits.softmax(0)[2] * (1 - logits.softmax(0)[2]))
