@@ -3,6 +3,7 @@
 import math
 import pickle
 
+import mpmath
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -129,3 +130,48 @@ def test_arguments_of_other_kinds(name, wrong):
 def test_bounds_that_rounding_makes_equal(loc, scale):
     with pytest.raises(ValueError, match=r"loc, scale: expected numbers for which \(low - loc\) / scale .* got"):
         TruncatedNormal(torch.tensor(loc), torch.tensor(scale), -1.0, 1.0)
+
+
+def exact_log_prob(loc, scale, low, high, value):
+    """In 120 digits."""
+    loc, scale, low, high, value = (mpmath.mpf(number) for number in (loc, scale, low, high, value))
+    below, above, place = ((number - loc) / scale for number in (low, high, value))
+    if above < 0:
+        below, above = -above, -below
+    tails = [mpmath.erfc(end / mpmath.sqrt(2)) / 2 for end in (below, above)]
+    return -(place**2) / 2 - mpmath.log(tails[0] - tails[1]) - mpmath.log(scale) - mpmath.log(2 * mpmath.pi) / 2
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        (0.0, 1.0, 1e3, math.inf, 1e3 + 1e-3),
+        (0.0, 1.0, 1e6, math.inf, 1e6 + 1e-6),
+        (0.0, 1.0, 1e8, math.inf, 1e8),
+        (0.0, 1.0, -math.inf, -1e5, -1e5 - 1e-5),
+        (3.0, 0.1, 60.0, math.inf, 60.001),
+        (0.0, 1.0, 300.0, 300.0 + 1e-6, 300.0 + 4e-7),
+        (0.0, 1.0, -300.0 - 1e-6, -300.0, -300.0 - 4e-7),
+        (0.0, 2.0, -1e-9, 1e-9, 0.0),
+        (0.5, 0.3, 0.0, 1.0, 0.2),
+        (0.0, 1.0, 50.0, 60.0, 51.0),
+        (0.0, 1.0, -1e-3, 5e-3, 1e-3),
+        (5e8, 1.0, 0.0, 1.0, 0.3),
+        (0.0, 1.0, -2.0, 9.0, 1.0),
+    ],
+)
+def test_digits_and_derivatives_far_out(parameters):
+    *given, value = parameters
+    tensors = [torch.tensor(number, dtype=torch.double, requires_grad=math.isfinite(number)) for number in given]
+    found = TruncatedNormal(*tensors).log_prob(torch.tensor(value, dtype=torch.double))
+    with mpmath.workdps(120):
+        assert abs(found.item() / exact_log_prob(*parameters) - 1) < 1e-14
+        free = [place for place, number in enumerate(given) if math.isfinite(number)]
+        gradient = torch.autograd.grad(found, [tensors[place] for place in free])
+        for place, slope in zip(free, gradient, strict=True):
+
+            def along(number, place=place):
+                return exact_log_prob(*given[:place], number, *given[place + 1 :], value)
+
+            exact = mpmath.diff(along, mpmath.mpf(given[place]), h=mpmath.mpf(10) ** -40)
+            assert abs(slope.item() - exact) <= 1e-9 * abs(exact) + 1e-12
