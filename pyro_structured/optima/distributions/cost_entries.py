@@ -25,6 +25,8 @@ BELL = (-9.0, -6.0, -4.0, -2.5, -1.25, 0.0, 1.25, 2.5, 4.0, 6.0, 9.0)
 TAIL = (0.25, 0.75, 1.5, 3.0, 5.0, 8.0, 12.0, 17.0, 24.0, 33.0, 45.0)
 BOTH_TAILS = (*(-place for place in reversed(TAIL)), 0.0, *TAIL)
 GUMBEL = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.25, 3.0, 6.0, 10.0, 16.0, 24.0, 34.0, 45.0)
+# From here on, the upper tail of a Gumbel variable is known by two terms up to rounding.
+FAR_TAIL = 30.0
 # A number inside the codomain of every transform that is not onto the real line.
 INTERIOR = 0.5
 # Further breakpoints near the ends of a support, as shares of the outermost intervals: the density of a power of a
@@ -191,7 +193,11 @@ def _exponential(base: td.Exponential) -> CostEntries:
 def _gumbel(base: td.Gumbel) -> CostEntries:
     def log_terms(x: Tensor, loc: Tensor, scale: Tensor) -> Terms:
         z = ((x - loc) / scale).clamp(min=-650.0)  # exp(650) is finite
-        return -z - (-z).exp() - scale.log(), -(-z).exp(), _log1mexp(-(-z).exp())
+        below = -(-z).exp()
+        # Far out, exp(-z) underflows, and is the probability itself up to its square.
+        is_far = z > FAR_TAIL
+        above = torch.where(is_far, below / 2 - z, _log1mexp(below.where(~is_far, -1.0)))
+        return -z + below - scale.log(), below, above
 
     return CostEntries(
         log_terms,

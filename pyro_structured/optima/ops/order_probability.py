@@ -124,10 +124,13 @@ def _chain_weights(panels: Panels, terms: Terms) -> tuple[Tensor, Tensor]:
     scale = (panels.log_weight.flatten(0, 1) - total.where(total > IMPOSSIBLE / 2, 0.0)).unsqueeze(-1)
     next_one, one_before = density + behind + scale, density + ahead + scale
     pad = torch.nn.functional.pad
-    return (
-        pad((next_one[..., 1:] + (ahead + below)[..., :-1]).exp(), (0, 1)),
-        pad((one_before[..., :-1] + (behind + above)[..., 1:]).exp(), (1, 0)),
-    )
+    # Of the probability that a variable is smaller and of that that it is larger, which change by opposite amounts, the
+    # one that is the smaller: densities of the others alone, which need not be in order then, may be exp(1000) times
+    # as large as all are together.
+    smaller, is_low = torch.minimum(below, above), below < above
+    first = pad((next_one[..., 1:] + (ahead + smaller)[..., :-1]).exp(), (0, 1))
+    last = pad((one_before[..., :-1] + (behind + smaller)[..., 1:]).exp(), (1, 0))
+    return (first - last).where(is_low, 0.0), (last - first).where(~is_low, 0.0)
 
 
 CHAIN = LineRule(_chain_bounds, _chain_integrals, _chain_weights)

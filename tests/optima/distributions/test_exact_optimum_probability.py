@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.optima.ops.order_probability import log_plackett_luce
 from pyro_structured.structures import ConnectedComponents, Ranking, TopK
 
 SCALE = torch.tensor([1.0, 2.0, 0.5]).double()
@@ -172,3 +173,49 @@ def test_several_transforms_against_a_million_draws():
         exact = model.log_prob(values).exp()
         assert ((share - exact).abs() < 5 * (exact * (1 - exact) / len(costs)).sqrt()).all()
         assert exact.sum().item() == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "loc", [[0.0, 1.0, 2.0], [0.0, 400.0, -500.0], [0.0, 10.0, -720.0], [700.0, -700.0, 0.0], [0.0, 5e3, -5e3]]
+)
+@pytest.mark.parametrize("value", [[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+def test_best_of_gumbel_rewards_thousands_of_scales_apart(loc, value):
+    """Against the sum of both orders of the two best, in closed form."""
+    loc = torch.tensor(loc, dtype=torch.double, requires_grad=True)
+    best, rest = ([i for i in range(3) if value[i] == on] for on in (1.0, 0.0))
+    orders = torch.tensor([[*best, *rest], [*best[::-1], *rest]])
+    exact = log_plackett_luce(loc[orders]).logsumexp(0)
+    base = dist.Gumbel(loc, torch.ones(3, dtype=torch.double)).to_event(1)
+    found = RandOM(base, TopK(3, 2, maximize=True)).log_prob(torch.tensor(value))
+    torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
+    slopes = (torch.autograd.grad(result, loc)[0] for result in (found, exact))
+    torch.testing.assert_close(*slopes, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [dist.Normal, dist.Laplace])
+@pytest.mark.parametrize(
+    "loc, order",
+    [
+        ([120.0, 0.0, 0.1], [0, 1, 2]),
+        ([39.68, -29.04, -29.27], [0, 1, 2]),
+        ([0.0, 100.0, 200.0, -100.0], [2, 1, 0, 3]),
+        ([0.0, 700.0, 0.2], [1, 0, 2]),
+        ([0.0, 1.0, 2.0], [2, 0, 1]),
+    ],
+)
+def test_derivatives_of_improbable_rankings(kind, loc, order):
+    """Against differences; nothing changes if all costs are shifted."""
+    loc = torch.tensor(loc, dtype=torch.double)
+
+    def log_prob(loc):
+        base = kind(loc, torch.ones_like(loc)).to_event(1)
+        return RandOM(base, Ranking(len(loc))).log_prob(torch.tensor(order))
+
+    (found,) = torch.autograd.grad(log_prob(wanted := loc.clone().requires_grad_()), wanted)
+    steps = 1e-3 * torch.eye(len(loc), dtype=torch.double)
+    differences = torch.stack([(log_prob(loc + step) - log_prob(loc - step)) / 2e-3 for step in steps])
+    torch.testing.assert_close(found, differences, rtol=1e-6, atol=1e-6)
+    assert abs(found.sum()) < 1e-8 * (1 + found.abs().max())
+    if kind is dist.Normal:
+        hessian = torch.autograd.functional.hessian(log_prob, loc)
+        assert hessian.sum(0).abs().max() < 1e-7
