@@ -104,7 +104,7 @@ def is_whole(num_variables: int, largest_count: int) -> bool:
 def largest_possible_count(count_logits: Tensor) -> int:
     """Largest count that is possible in any row, at least 1."""
     # Nearly always the last one is possible, somewhere.
-    if count_logits.device.type == "cpu" and bool((count_logits[:, -1] != -math.inf).any()):
+    if count_logits.device.type == "cpu" and bool((count_logits[:, -1:] != -math.inf).any()):
         return max(count_logits.shape[-1] - 1, 1)
     possible = (count_logits != -math.inf).any(0).nonzero()
     return max(int(possible[-1]), 1) if len(possible) else 1
