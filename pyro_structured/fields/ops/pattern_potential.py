@@ -86,9 +86,10 @@ def _counts(number: int) -> CountForest:
 
 
 def _softplus(tensor: Tensor) -> Tensor:
-    """Softplus that is exact for large numbers, too, and has finite derivatives at -inf."""
-    never = tensor == -torch.inf
-    return torch.logaddexp(tensor.masked_fill(never, 0.0), tensor.new_zeros(())).masked_fill(never, 0.0)
+    """Softplus that is exact for large numbers, too, with finite derivatives of all orders, at -inf as well."""
+    # Beyond, it is the number itself; exponentials of numbers before do not overflow.
+    largest = 600.0 if tensor.dtype == torch.double else 80.0
+    return torch.nn.functional.softplus(tensor, threshold=largest)
 
 
 class PatternTemplate(NamedTuple):

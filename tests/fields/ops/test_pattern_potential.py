@@ -184,3 +184,17 @@ def test_slopes_are_derivatives(composition, temperature):
     if temperature:
         finite = torch.randn(5, 3).double().requires_grad_()
         assert gradcheck(lambda a: pattern_slopes(a, composition, temperature), finite)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_derivatives_of_units_that_are_certain(dtype):
+    """The second ones are variances of the hidden units, of any size of the activations."""
+    activations = torch.tensor(
+        [-torch.inf, -1e4, -720.0, -90.0, -1.0, 0.0, 1.0, 79.0, 81.0, 599.0, 601.0, 1e4], dtype=dtype
+    )
+    activations.requires_grad_()
+    (slopes,) = torch.autograd.grad(pattern_potential(activations, "sum", 1.0), activations, create_graph=True)
+    torch.testing.assert_close(slopes, torch.sigmoid(activations))
+    (curvatures,) = torch.autograd.grad(slopes.sum(), activations)
+    expected = torch.sigmoid(activations) * torch.sigmoid(-activations)
+    torch.testing.assert_close(curvatures, expected, rtol=1e-5 if dtype == torch.float32 else 1e-12, atol=1e-30)
