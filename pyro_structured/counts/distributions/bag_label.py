@@ -133,7 +133,7 @@ class BagLabel(DiscreteVector):
         logits, tables = self._parameter("instance_logits"), self._parameter("label_count_logits")
         forest = CountForest(logits.shape[-1])
         centred = centre_counts(logits.unsqueeze(-2), tables, forest)
-        excess = infer_excess(centred, forest, bool(logits.requires_grad or tables.requires_grad)).log_partition
+        excess = infer_excess(centred, forest, bool(logits.requires_grad or tables.requires_grad))[0].log_partition
         # What all labels have in common cancels before it is added to anything.
         own = torch.cat(broadcast_rows(centred.weights, centred.terms), -1).expand(excess.shape + (-1,))
         levels = compensated_sum(torch.cat([own, -own[..., :1, :].expand(own.shape)], -1))

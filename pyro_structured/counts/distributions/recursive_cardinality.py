@@ -145,7 +145,7 @@ class RecursiveCardinality(DiscreteVector):
     # Log-odds with the evidence, in full precision, shape (..., D), and the evidence's log weight, shape (...).
     _evidence: tuple[Tensor, Tensor]
     _event_dims = {"logits": 1, "count_logits": 1}
-    _derived: tuple[str, ...] = ("_centred", "_log_z", "_beliefs", "_draws")
+    _derived: tuple[str, ...] = ("_centred", "_log_z", "_solution", "_draws")
     _num_states = (2,)
 
     def __init__(
@@ -210,10 +210,14 @@ class RecursiveCardinality(DiscreteVector):
     def _draws(self) -> KeptDraws:
         base = self._varied_batch
         with torch.no_grad():
-            rows = (
+            rows = [
                 parameter.expand(base + parameter.shape[-1:]).reshape(math.prod(base), parameter.shape[-1])
                 for parameter in self._counted
-            )
+            ]
+            if "_solution" in self.__dict__:
+                beliefs, tilts = self._solution
+                counts = self._turned(beliefs.marginal_logits, beliefs.count_marginals)[1]
+                rows += [tilts.reshape(-1), counts.reshape(len(rows[0]), counts.shape[-1])]
             return KeptDraws(partial(CountDraws, forest=self._forest), *rows)
 
     @property
@@ -345,11 +349,11 @@ class RecursiveCardinality(DiscreteVector):
         """Centred parameters of the vectors whose ones are counted."""
         return self._turned(self._centred.logits, self._centred.tables)
 
-    def _infer(self, marginals: bool) -> Beliefs:
+    def _infer(self, marginals: bool) -> tuple[Beliefs, Tensor]:
         logits, tables = self._counted
-        beliefs = infer_excess(self._centred._replace(logits=logits, tables=tables), self._forest, marginals)
+        beliefs, tilts = infer_excess(self._centred._replace(logits=logits, tables=tables), self._forest, marginals)
         odds, counts = self._turned(beliefs.marginal_logits, beliefs.count_marginals)
-        return Beliefs(beliefs.log_partition, odds, counts)
+        return Beliefs(beliefs.log_partition, odds, counts), tilts
 
     @property
     def _constant(self) -> Tensor:
@@ -360,9 +364,9 @@ class RecursiveCardinality(DiscreteVector):
     def _log_z(self) -> Tensor:
         logits, count_logits, *_ = self._centred
         # Gradients are marginals: where they may be asked for, they are computed at once.
-        if logits.requires_grad or count_logits.requires_grad or "_beliefs" in self.__dict__:
+        if logits.requires_grad or count_logits.requires_grad or "_solution" in self.__dict__:
             return self._mask_impossible(self._beliefs.log_partition)
-        return self._mask_impossible(self._infer(marginals=False).log_partition)
+        return self._mask_impossible(self._infer(marginals=False)[0].log_partition)
 
     def _mask_impossible(self, log_z: Tensor) -> Tensor:
         impossible = (self._evidence[1] == -math.inf).expand(self.batch_shape)
@@ -374,8 +378,12 @@ class RecursiveCardinality(DiscreteVector):
         return require_support(self._mask_impossible(self._beliefs.log_partition), self._empty)
 
     @lazy_property
-    def _beliefs(self) -> Beliefs:
+    def _solution(self) -> tuple[Beliefs, Tensor]:
         return self._infer(marginals=True)
+
+    @property
+    def _beliefs(self) -> Beliefs:
+        return self._solution[0]
 
     @property
     def _supported_beliefs(self) -> Beliefs:

@@ -104,7 +104,9 @@ class Certificate(NamedTuple):
 
 
 class _Solution(NamedTuple):
-    """Results for rows: the excess of log Z over the heaviest vector, posteriors, and bounds on their errors."""
+    """Results for rows: the excess of log Z over the heaviest vector, posteriors, and bounds on their errors; and the
+    tilts of rows that were solved directly, NaN in others.
+    """
 
     excess: Tensor
     marginal_logits: Tensor
@@ -113,6 +115,7 @@ class _Solution(NamedTuple):
     marginal_logits_error: Tensor
     count_marginals_error: Tensor
     num_fallback_nodes: Tensor
+    tilts: Tensor
 
     def with_rows(self, rows: Tensor, other: "_Solution") -> "_Solution":
         """The results, with others for some rows."""
@@ -144,7 +147,7 @@ def log_partition(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Te
         digits are lost.
     """
     centred = centre_counts(logits, count_logits, forest)
-    return infer_excess(centred, forest, marginals=False).log_partition + centred.offset
+    return infer_excess(centred, forest, marginals=False)[0].log_partition + centred.offset
 
 
 def infer_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Beliefs:
@@ -153,22 +156,25 @@ def infer_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Bel
     :return: Differentiable results. In rows with an empty support, posteriors of free variables are NaN.
     """
     centred = centre_counts(logits, count_logits, forest)
-    beliefs = infer_excess(centred, forest)
+    beliefs, _ = infer_excess(centred, forest)
     return beliefs._replace(log_partition=beliefs.log_partition + centred.offset)
 
 
-def infer_excess(centred: CentredCounts, forest: AnyForest, marginals: bool = True) -> Beliefs:
+def infer_excess(centred: CentredCounts, forest: AnyForest, marginals: bool = True) -> tuple[Beliefs, Tensor]:
     """Posterior quantities as of :func:`infer_counts`, but log Z less ``centred.offset``: a number of the size of
     log-probabilities, whose derivative along the logits is a variable's expected difference from the heaviest vector.
 
     :param bool marginals: Whether the posterior is wanted; without, it has no meaning.
+    :return: These, and the tilts of rows that were solved directly, NaN in others, shape ``batch``: what
+        :class:`~pyro_structured.counts.ops.count_sampling.CountDraws` needs to repeat no pass.
     """
     if is_in_graph():
         text = f"{marginals:d} {forest_text(forest)}"
-        return Beliefs(*map_rows(partial(_beliefs_in_graph, text), centred.logits, centred.tables))
-    *beliefs, lost = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
+        *found, tilts = map_rows(partial(_beliefs_in_graph, text), centred.logits, centred.tables)
+        return Beliefs(*found), tilts
+    *found, lost, tilts = map_rows(_CountInference.apply, centred.logits, centred.tables, forest, marginals)
     _warn_of_lost_digits(lost)
-    return Beliefs(*beliefs)
+    return Beliefs(*found), tilts
 
 
 def certify(logits: Tensor, count_logits: Tensor, forest: AnyForest) -> Certificate:
@@ -212,7 +218,7 @@ def _solve(
         return _solve_by_windows(logits, count_logits, forest, marginals, errors)
     direct = solve_directly(logits, count_logits, largest, marginals)
     nodes = torch.zeros_like(direct.certified, dtype=torch.long)
-    solution = _Solution(*direct[:5], 2 * direct.excess_error, nodes)
+    solution = _Solution(*direct[:5], 2 * direct.excess_error, nodes, direct.tilts)
     if bool(direct.certified.all()):
         return solution
     rows = (~direct.certified).nonzero().squeeze(-1)
@@ -232,6 +238,7 @@ def _solve_by_windows(
         # Relative errors of a weight, and of the sum of weights.
         2 * fast.excess_error,
         torch.zeros_like(fast.certified, dtype=torch.long),
+        torch.full_like(fast.excess, math.nan),
     )
     for fallback in (False, True):
         rows = (~fast.certified & (fast.short != fallback)).nonzero().squeeze(-1)
@@ -247,7 +254,8 @@ def _solve_tree(
     # Ordinary numbers lose no digits in log space.
     large = not torch.is_grad_enabled() and (fallback or has_large(logits) or has_large(count_logits))
     if isinstance(forest, CoupledForest):
-        return _Solution(*solve_coupled(forest, logits, count_logits, marginals, errors or large))
+        coupled = solve_coupled(forest, logits, count_logits, marginals, errors or large)
+        return _Solution(*coupled, torch.full_like(coupled[0], math.nan))
     tree = forest.tree(count_logits)
     if any(is_fast(tree, merge) for merge in tree.merges) and not fallback and not torch.is_grad_enabled():
         fast = solve_nested_counts(tree, logits, count_logits)
@@ -259,6 +267,7 @@ def _solve_tree(
             fast.marginal_logits_error,
             fast.count_marginals_error,
             fast.num_fallback_nodes,
+            torch.full_like(fast.excess, math.nan),
         )
     errors = errors or large
     messages, potentials, log_scale = count_tree.upward(tree, logits, count_logits)
@@ -274,7 +283,8 @@ def _solve_tree(
     nodes = torch.full_like(excess, forest.num_variables - 1 if fallback else 0, dtype=torch.long)
     # As a log-odds, the logarithm of a probability of a count has the errors of the passes up and down.
     counts_error = logits_error.amin(-1)
-    return _Solution(excess, marginal_logits, count_marginals, excess_error, logits_error, counts_error, nodes)
+    tilts = torch.full_like(excess, math.nan)
+    return _Solution(excess, marginal_logits, count_marginals, excess_error, logits_error, counts_error, nodes, tilts)
 
 
 class _CountInference(DifferentiableFunction):
@@ -283,25 +293,26 @@ class _CountInference(DifferentiableFunction):
     @staticmethod
     def forward(logits: Tensor, count_logits: Tensor, forest: AnyForest, marginals: bool) -> tuple[Tensor, ...]:
         solution = _solve(logits, count_logits, forest, marginals)
-        return solution.excess, solution.marginal_logits, solution.count_marginals, solution.lost
+        return solution.excess, solution.marginal_logits, solution.count_marginals, solution.lost, solution.tilts
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         logits, count_logits, ctx.forest, ctx.marginals = inputs
-        ctx.save_for_backward(logits, count_logits, *output[:3])
+        ctx.save_for_backward(logits, count_logits, *output[:3], output[4])
         ctx.save_for_forward(logits, count_logits, *output[:3])
-        ctx.mark_non_differentiable(output[3])
+        ctx.mark_non_differentiable(*output[3:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(
-        ctx: Any, grad_excess: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None, _: Tensor | None
+        ctx: Any, grad_excess: Tensor | None, grad_odds: Tensor | None, grad_counts: Tensor | None, *_: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        *saved, tilts = ctx.saved_tensors
         grads = _gradients(
-            ctx.saved_tensors,
+            tuple(saved),
             (grad_excess, grad_odds, grad_counts),
             None if ctx.marginals else lambda *inputs: _CountInference.apply(*inputs, ctx.forest, True),  # type: ignore[no-untyped-call]
-            partial(apply_rows, partial(_pull_back_posteriors, ctx.forest)),
+            partial(apply_rows, partial(_pull_back_posteriors, ctx.forest), tilts, saved[3].detach()),
         )
         return *grads, None, None
 
@@ -309,7 +320,7 @@ class _CountInference(DifferentiableFunction):
     def jvp(ctx: Any, logits: Tensor | None, count_logits: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         inputs = ctx.saved_tensors[:3]
         tangents = known_tangents(inputs, (logits, count_logits, None))
-        return *apply_rows(partial(_tangents, ctx.forest, ctx.marginals), *inputs, *tangents), None
+        return *apply_rows(partial(_tangents, ctx.forest, ctx.marginals), *inputs, *tangents), None, None
 
     @staticmethod
     def vmap(
@@ -322,7 +333,7 @@ class _CountInference(DifferentiableFunction):
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         flat = merge_mapped(info.batch_size, in_dims, logits, count_logits)
         results = _CountInference.apply(*flat, forest, marginals)  # type: ignore[no-untyped-call]
-        return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0, 0, 0, 0)
+        return tuple(r.unflatten(0, (info.batch_size, -1)) for r in results), (0,) * len(results)
 
 
 def _gradients(
@@ -335,7 +346,7 @@ def _gradients(
 
     :param saved: The parameters and the beliefs.
     :param infer: Computes the beliefs where the saved posteriors have no meaning; else ``None``.
-    :param pull: :func:`_pull_back_posteriors` of the parameters' forest.
+    :param pull: :func:`_pull_back_posteriors` of the parameters' forest and solution.
     """
     logits, count_logits, excess, odds, counts = saved
     grad_excess, grad_odds, grad_counts = cotangents
@@ -378,9 +389,10 @@ def _slopes_of_excess(logits: Tensor, excess: Tensor, odds: Tensor, counts: Tens
     return (side * torch.sigmoid(side * odds)).masked_fill(logits.isinf() | empty, 0.0), counts.masked_fill(empty, 0.0)
 
 
-def _pull_back_posteriors(forest: AnyForest, *tensors: Tensor) -> tuple[Tensor, ...]:
+def _pull_back_posteriors(forest: AnyForest, tilts: Tensor, odds: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Products of cotangents of the posteriors with their derivatives, a function of rows.
 
+    :param Tensor tilts: Tilts of rows that were solved directly, NaN in others, and their marginal log-odds ``odds``.
     :param tensors: Parameters, the excess, and cotangents of marginal log-odds and of the probabilities of the counts.
     """
     logits, count_logits, _, grad_odds, grad_counts = tensors
@@ -389,11 +401,10 @@ def _pull_back_posteriors(forest: AnyForest, *tensors: Tensor) -> tuple[Tensor, 
     # Only recorded operations have derivatives in their turn.
     if torch.is_grad_enabled() or not can_loop:
         return pull_back(partial(_posteriors, forest), tensors[:3], tensors[3:])[:2]
-    direct = solve_directly(logits, count_logits, largest)
-    found = pull_back_directly(logits, count_logits, direct, grad_odds, grad_counts, largest)
-    if bool(direct.certified.all()):
+    found = pull_back_directly(logits, count_logits, tilts, odds, grad_odds, grad_counts, largest)
+    rest = tilts.isnan().nonzero().squeeze(-1)
+    if not len(rest):
         return found
-    rest = (~direct.certified).nonzero().squeeze(-1)
     inputs, cotangents = (tuple(tensor[rest] for tensor in part) for part in (tensors[:3], tensors[3:]))
     others = pull_back(partial(_posteriors, forest), inputs, cotangents)
     return tuple(old.index_copy(0, rest, new) for old, new in zip(found, others[:2], strict=True))
@@ -436,15 +447,17 @@ def _posteriors(forest: AnyForest, logits: Tensor, count_logits: Tensor, excess:
 
 def _run_in_graph(text: str, logits: Tensor, count_logits: Tensor) -> tuple[Tensor, ...]:
     marginals, plan = text.split()
-    return _solve(logits, count_logits, forest_of(plan), marginals == "1")[:3]
+    solution = _solve(logits, count_logits, forest_of(plan), marginals == "1")
+    return *solution[:3], solution.tilts
 
 
 def _empty_in_graph(text: str, logits: Tensor, count_logits: Tensor) -> tuple[Tensor, ...]:
-    return logits.new_empty(logits.shape[:1]), *_empty_posteriors(text, logits, count_logits)
+    excess, posteriors = logits.new_empty(logits.shape[:1]), _empty_like(logits, count_logits)
+    return excess, *posteriors, torch.empty_like(excess)
 
 
-def _empty_posteriors(text: str, logits: Tensor, count_logits: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-    return logits.new_empty(logits.shape), count_logits.new_empty(count_logits.shape)
+def _empty_like(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
 
 
 def _pull_in_graph(
@@ -452,14 +465,15 @@ def _pull_in_graph(
 ) -> tuple[Tensor, ...]:
     marginals, plan = text.split()
     infer = None if marginals == "1" else partial(_beliefs_in_graph, f"1 {plan}")
-    return _gradients((*inputs, *results), cotangents, infer, partial(_slopes_in_graph, plan))
+    pull = partial(_slopes_in_graph, plan, results[3], results[1].detach())
+    return _gradients((*inputs, *results[:3]), cotangents[:3], infer, pull)
 
 
 _beliefs_in_graph = GraphOperator("count_beliefs", _run_in_graph, _empty_in_graph, _pull_in_graph)
 _slopes_in_graph = GraphOperator(
     "count_slopes",
     lambda plan, *tensors: _pull_back_posteriors(forest_of(plan), *tensors),
-    _empty_posteriors,
+    lambda plan, tilts, odds, logits, count_logits, *_: _empty_like(logits, count_logits),
 )
 
 _bounds_in_graph = GraphOperator(

@@ -17,7 +17,6 @@ from pyro_structured.counts.ops.count_windows import EXTREME, Windows, extreme_c
 from pyro_structured.counts.ops.coupled_counts import CoupledChoice
 from pyro_structured.counts.ops.coupled_forest import AnyForest, CoupledForest
 from pyro_structured.counts.ops.direct_counts import (
-    DirectCounts,
     DirectDraws,
     is_compiled,
     largest_possible_count,
@@ -42,13 +41,25 @@ def sample_counts(logits: Tensor, count_logits: Tensor, forest: AnyForest, num_s
     :return: Zeros and ones of shape ``(num_samples, rows, num_variables)``. Cost :math:`O(D \log D)` a sample for one
         potential; :math:`O(\sum_v n_v)` for nested ones.
     """
-    return CountDraws(logits, count_logits, forest)(num_samples)
+    return CountDraws(logits, count_logits, forest=forest)(num_samples)
 
 
 class CountDraws:
-    """Exact samples, for which the passes over the counts are made once; arguments as for :func:`sample_counts`."""
+    """Exact samples, for which the passes over the counts are made once; arguments as for :func:`sample_counts`.
 
-    def __init__(self, logits: Tensor, count_logits: Tensor, forest: AnyForest) -> None:
+    :param Tensor tilts: Tilts of rows whose log-odds were already summed directly, NaN in others, shape ``(rows,)``;
+        with the probabilities ``counts`` of their counts, shape ``(rows, num_variables + 1)``.
+    """
+
+    def __init__(
+        self,
+        logits: Tensor,
+        count_logits: Tensor,
+        tilts: Tensor | None = None,
+        counts: Tensor | None = None,
+        *,
+        forest: AnyForest,
+    ) -> None:
         self._shape, self._device = logits.shape, logits.device
         every = torch.arange(len(logits), device=logits.device)
         # Pairs of rows and of the draws for them.
@@ -59,11 +70,19 @@ class CountDraws:
         failed = every
         if forest.is_single and forest.num_variables > 0 and is_compiled(logits):
             largest = largest_possible_count(count_logits)
-            direct = solve_directly(logits, count_logits, largest, marginals=False)
-            failed, rows = ((direct.certified == kind).nonzero().squeeze(-1) for kind in (False, True))
+            if tilts is None or counts is None:
+                tilts, counts = torch.full_like(logits[:, 0], math.nan), torch.zeros_like(count_logits)
+            unknown = tilts.isnan().nonzero().squeeze(-1)
+            if len(unknown):
+                direct = solve_directly(logits[unknown], count_logits[unknown], largest, marginals=False)
+                tilts = tilts.index_copy(0, unknown, direct.tilts.masked_fill(~direct.certified, math.nan))
+                counts = counts.index_copy(0, unknown, direct.count_marginals)
+            failed, rows = (kind.nonzero().squeeze(-1) for kind in (tilts.isnan(), ~tilts.isnan()))
+            if not len(failed):
+                self._parts.append((rows, DirectDraws(logits, tilts, counts, largest)))
+                return
             if len(rows):
-                solution = DirectCounts(*(each[rows] for each in direct))
-                self._parts.append((rows, DirectDraws(logits[rows], solution, largest)))
+                self._parts.append((rows, DirectDraws(logits[rows], tilts[rows], counts[rows], largest)))
         unsolved = failed
         is_tried = forest.is_single and len(failed)
         tried = attempts(logits[failed], count_logits[failed], marginals=True) if is_tried else ()

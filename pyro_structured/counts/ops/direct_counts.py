@@ -203,7 +203,8 @@ def differentiable_posteriors(
 def pull_back_directly(
     logits: Tensor,
     count_logits: Tensor,
-    solution: DirectCounts,
+    tilts: Tensor,
+    odds: Tensor,
     grad_odds: Tensor,
     grad_counts: Tensor,
     largest_count: int,
@@ -211,14 +212,14 @@ def pull_back_directly(
     """Products of cotangents with the derivatives of :func:`differentiable_posteriors`, in compiled loops, which have
     to be there.
 
-    :param DirectCounts solution: What :func:`solve_directly` found for these rows; where it is not certified, results
-        have no meaning.
+    :param Tensor tilts: Those that :func:`solve_directly` found for these rows, and the marginal log-odds ``odds``;
+        where they are not certified, or NaN, results have no meaning.
     :param Tensor grad_odds: Cotangents of the marginal log-odds; ``grad_counts``: of the probabilities of the counts.
     """
     found = torch.zeros_like(logits), torch.zeros_like(count_logits)
     pull_back = compiled_function("counts.ops.compiled_slopes", "pull_back_posteriors")
     assert pull_back is not None
-    given = (logits, count_logits, solution.tilts, solution.marginal_logits, grad_odds, grad_counts)
+    given = (logits, count_logits, tilts, odds, grad_odds, grad_counts)
     pull_back(*(each.contiguous().numpy() for each in given), largest_count, *(each.numpy() for each in found))
     return found
 
@@ -253,16 +254,17 @@ class DirectDraws:
     """Samples of rows with a single potential, in compiled loops, which have to be there.
 
     :param Tensor logits: Log-odds, shape ``(rows, num_variables)``.
-    :param DirectCounts solution: What :func:`solve_directly` found for these rows, all of them certified.
+    :param Tensor tilts: Those that :func:`solve_directly` found for these rows, all of them certified.
+    :param Tensor counts: Its probabilities of the counts, shape ``(rows, num_variables + 1)``.
     :param int largest_count: Largest count that is possible in any row, at least 1.
     """
 
     possible = True
 
-    def __init__(self, logits: Tensor, solution: DirectCounts, largest_count: int) -> None:
-        tilted = logits + solution.tilts.unsqueeze(-1)
+    def __init__(self, logits: Tensor, tilts: Tensor, counts: Tensor, largest_count: int) -> None:
+        tilted = logits + tilts.unsqueeze(-1)
         self._probabilities = torch.sigmoid(tilted), torch.sigmoid(-tilted)
-        self._counts, self._largest_count = solution.count_marginals, largest_count
+        self._counts, self._largest_count = counts, largest_count
         few = logits.numel() * (min(largest_count, logits.shape[1]).bit_length() + 1) <= CHUNK_ELEMENTS
         self._trees = self._upward(slice(None)) if few else None
 

@@ -109,6 +109,34 @@ def test_samples_are_possible(model, seed):
 
 
 @settings(max_examples=50)
+@given(possible(cardinality_models()), st.integers(0, 2**16), st.booleans())
+def test_samples_after_queries_are_those_before(model, seed, expanded):
+    """Draws that repeat no pass, because posteriors were wanted before."""
+    samples = []
+    for queried in (False, True):
+        d = construct(model)
+        if queried:
+            d.marginals  # noqa: B018
+        d = d.expand((2, *d.batch_shape)) if expanded else d
+        torch.manual_seed(seed)
+        samples.append(d.sample((3,)))
+    assert samples[0].equal(samples[1])
+
+
+@pytest.mark.parametrize("size", [3, 200])
+def test_samples_after_queries_of_complements(size):
+    """Counts of the variables that differ from a reference fit their probabilities."""
+    torch.manual_seed(0)
+    subsets = NestedSubsets([range(size)], num_variables=size, references=[[1, 0, *[1] * (size - 2)]])
+    d = RecursiveCardinality(torch.randn(2, size), torch.randn(2, size + 1), subsets)
+    expected = d.count_marginals
+    counts = d.subsets.counts(d.sample((4000,))).squeeze(-1)
+    for row in range(2):
+        drawn = torch.bincount(counts[:, row].long(), minlength=size + 1)
+        assert discrete_goodness_of_fit(expected[row] / expected[row].sum(), drawn) > 2e-9
+
+
+@settings(max_examples=50)
 @given(possible(cardinality_models()), st.data())
 def test_conditioning(model, data):
     d = construct(model)

@@ -128,7 +128,7 @@ def test_compiled_samples_in_parts(most, monkeypatch):
     logits, table = torch.randn(3, 400, dtype=torch.double), torch.randn(3, 401, dtype=torch.double)
     monkeypatch.setattr(direct_counts, "CHUNK_ELEMENTS", most)
     forest, exact = CountForest(400), infer_counts(logits, table, CountForest(400))
-    draws = CountDraws(logits, table, forest)
+    draws = CountDraws(logits, table, forest=forest)
     samples = torch.cat([draws(1), draws(1999), draws(2000)])
     assert samples.shape == (4000, 3, 400) and draws(0).shape == (0, 3, 400)
     marginals = torch.sigmoid(exact.marginal_logits)

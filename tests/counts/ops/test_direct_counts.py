@@ -251,7 +251,7 @@ def test_derivatives_in_compiled_loops(seed):
         torch.randn(each.shape, generator=generator, dtype=torch.double) * 10.0 ** torch.randint(-3, 4, (70, 1))
         for each in (logits, tables)
     ]
-    ours = pull_back_directly(logits, tables, found, *cotangents, limit)
+    ours = pull_back_directly(logits, tables, found.tilts, found.marginal_logits, *cotangents, limit)
     inputs = logits[certified].requires_grad_(), tables[certified].requires_grad_()
     posteriors = differentiable_posteriors(*inputs, found.tilts[certified], limit)
     theirs = torch.autograd.grad(posteriors, inputs, [each[certified] for each in cotangents])
@@ -283,7 +283,7 @@ def test_derivatives_are_accurate_next_to_certainty(logit):
     logits, tables = torch.tensor([[logit, 0.0]], dtype=torch.double), torch.zeros(1, 3, dtype=torch.double)
     grad_counts = torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.double)
     found = solve_directly(logits, tables, 2)
-    slopes, _ = pull_back_directly(logits, tables, found, torch.zeros_like(logits), grad_counts, 2)
+    slopes, _ = pull_back_directly(logits, tables, found.tilts, found.marginal_logits, 0 * logits, grad_counts, 2)
     exact = -torch.sigmoid(logits[0, 0]) * torch.sigmoid(-logits[0, 0]) / 2
     torch.testing.assert_close(slopes[0, 0], exact, rtol=1e-12, atol=0.0)
 
