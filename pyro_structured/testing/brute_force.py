@@ -33,6 +33,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import (
     check_dense,
     check_last_axis,
@@ -95,7 +96,7 @@ def log_weights(logits: Tensor, count_logits: Tensor, subsets: Subsets | None = 
     for table, counts in zip(tables, _counts(values, subsets), strict=True):
         result = result + table[..., counts]
     # Without any table, its batch axes would be missed.
-    batch = torch.broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
+    batch = broadcast_shapes(logits.shape[:-1], count_logits.shape[:-1])
     return result.masked_fill(contradicted.any(-1), -math.inf).expand(batch + values.shape[:1])
 
 
@@ -207,7 +208,7 @@ def entropy(logits: Tensor, count_logits: Tensor, subsets: Subsets | None = None
 def _agrees(value: Tensor, observed: Tensor, num_variables: int) -> Tensor:
     """Whether every vector agrees with the observed entries, shape ``batch + (2 ** D,)``."""
     vectors = binary_vectors(num_variables).to(value.device)
-    shape = torch.broadcast_shapes(value.shape, observed.shape, (num_variables,))
+    shape = broadcast_shapes(value.shape, observed.shape, (num_variables,))
     value, observed = value.expand(shape).unsqueeze(-2), observed.expand(shape).unsqueeze(-2)
     return ((vectors == value) | ~observed).all(-1)
 

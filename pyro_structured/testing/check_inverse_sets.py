@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.optima.structures.problem import Problem
 from pyro_structured.testing.problem_case import ProblemCase, agree, random_costs, reflected
 
@@ -54,7 +55,7 @@ def _compare_boxes(problem: Problem, costs: Tensor) -> int:
     least = torch.as_tensor(problem.cost_low).expand(costs.shape).reshape(flat.shape)
     visited, compared = torch.zeros_like(flat), 0
     for box in problem.boxes(costs, value):
-        shape = torch.broadcast_shapes(flat.shape[:-1] + (1,), box.low.shape)
+        shape = broadcast_shapes(flat.shape[:-1] + (1,), box.low.shape)
         index, low, high = (tensor.expand(shape) for tensor in (box.index, box.low, box.high))
         free = torch.ones(shape, dtype=torch.bool) if box.free is None else box.free.expand(shape)
         visited.scatter_add_(-1, index, free.double())

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints, kl_divergence
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.testing.distribution_case import (
     DistributionCase,
     Parameter,
@@ -53,7 +54,7 @@ def constructor(case: DistributionCase) -> None:
             continue
         valid = constraint.check(torch.as_tensor(getattr(distribution, name)))
         expect(valid.all(), f"arg_constraints: {name} does not satisfy {constraint}")
-        wide = torch.broadcast_shapes(valid.shape, case.batch_shape) if valid.dim() <= len(case.batch_shape) else None
+        wide = broadcast_shapes(valid.shape, case.batch_shape) if valid.dim() <= len(case.batch_shape) else None
         expect(
             wide == torch.Size(case.batch_shape), f"arg_constraints: wrong event_dim of {name}: {constraint.event_dim}"
         )

@@ -17,6 +17,7 @@ from pyro_structured.counts.ops.compensated_sum import compensated_sum
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import require
@@ -115,7 +116,7 @@ class BagLabel(DiscreteVector):
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the arguments."""
         batches = arg_shapes["instance_logits"][:-1], arg_shapes["label_count_logits"][:-2]
-        return torch.Size(torch.broadcast_shapes(*batches)), torch.Size()
+        return broadcast_shapes(*batches), torch.Size()
 
     @constraints.dependent_property(is_discrete=True, event_dim=0)
     def support(self) -> constraints.Constraint:
@@ -153,7 +154,7 @@ class BagLabel(DiscreteVector):
 
     def _score(self, value: Tensor) -> Tensor:
         inside = (value >= 0) & (value < self.num_labels) & (value == value.long())
-        batch = torch.broadcast_shapes(value.shape, self.batch_shape)
+        batch = broadcast_shapes(value.shape, self.batch_shape)
         label = torch.where(inside, value, 0).long().expand(batch).unsqueeze(-1)
         score = self._weights[0].expand(batch + (self.num_labels,)).gather(-1, label).squeeze(-1)
         return score.masked_fill(~inside, -math.inf)
@@ -227,7 +228,7 @@ class BagLabel(DiscreteVector):
         outside = (value < 0) | (value >= self.num_labels) | (value != value.long())
         require(outside, f"value: expected integers in range({self.num_labels}), got other numbers")
         tables = self._parameter("label_count_logits")
-        batch = torch.broadcast_shapes(value.shape, tables.shape[:-2])
+        batch = broadcast_shapes(value.shape, tables.shape[:-2])
         label = value.long().clamp(0, self.num_labels - 1).expand(batch)[..., None, None]
         chosen = tables.expand(batch + tables.shape[-2:]).gather(-2, label.expand(batch + (1, tables.shape[-1])))
         return self._given_counts(chosen.squeeze(-2), IMPOSSIBLE_LABEL)
@@ -235,4 +236,4 @@ class BagLabel(DiscreteVector):
     def _given_counts(self, count_logits: Tensor, empty: str) -> RecursiveCardinality:
         given = RecursiveCardinality(self._parameter("instance_logits"), count_logits, validate_args=False)
         given._empty = empty
-        return given.expand(torch.broadcast_shapes(given.batch_shape, self.batch_shape))
+        return given.expand(broadcast_shapes(given.batch_shape, self.batch_shape))

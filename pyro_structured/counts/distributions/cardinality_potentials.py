@@ -30,6 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_size
 
 
@@ -306,7 +307,7 @@ def _together(**pair: Tensor) -> tuple[Tensor, Tensor]:
     """Two parameters on one device, or a ValueError, with their names, unless their shapes broadcast."""
     (name, first), (other, second) = pair.items()
     try:
-        torch.broadcast_shapes(first.shape, second.shape)
+        broadcast_shapes(first.shape, second.shape)
     except RuntimeError:
         raise ValueError(
             f"{other}: expected a shape that broadcasts with that of {name}, {tuple(first.shape)}, got "

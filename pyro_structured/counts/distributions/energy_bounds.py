@@ -9,6 +9,7 @@ from pyro_structured.counts.distributions.recursive_cardinality import Recursive
 from pyro_structured.counts.ops.pair_bounds import PairBound, plan_pairs, tightest_bound
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.discrete_vector import result_dtype
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true, require
 from pyro_structured.foundation.structures.argument_checks import check_size, checked_undirected_edges
 from pyro_structured.foundation.structures.immutable import Immutable
@@ -266,7 +267,7 @@ class EnergyBounds(Represented, Immutable):
         score = self._base.unnormalized_log_prob(value) + self.distribution.log_weight.double()
         state = (value[..., self.pairs.to(value.device)] == 1).long() @ torch.tensor([2, 1], device=value.device)
         tables = self.pair_logits.double().flatten(-2)
-        batch = torch.broadcast_shapes(state.shape, tables.shape[:-1])
+        batch = broadcast_shapes(state.shape, tables.shape[:-1])
         chosen = tables.expand(*batch, 4).gather(-1, state.expand(batch).unsqueeze(-1))
         return score + chosen.squeeze(-1).sum(-1)
 

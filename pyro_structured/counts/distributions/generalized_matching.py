@@ -18,6 +18,7 @@ from pyro_structured.counts.structures.subset_families import SubsetFamilies, ma
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, joined_batch
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_size
@@ -200,7 +201,7 @@ class GeneralizedMatching(OverlappingCounts):
         logits: torch.Size, row_count_logits: torch.Size, column_count_logits: torch.Size
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters."""
-        batch = torch.broadcast_shapes(logits[:-2], row_count_logits[:-2], column_count_logits[:-2])
+        batch = broadcast_shapes(logits[:-2], row_count_logits[:-2], column_count_logits[:-2])
         return torch.Size(batch), torch.Size(logits[-2:])
 
     @constraints.dependent_property(is_discrete=True, event_dim=2)
@@ -262,7 +263,7 @@ class GeneralizedMatching(OverlappingCounts):
         check_entries(self.batch_shape + self.event_shape, 2, value=value)
         check_size("num_sweeps", num_sweeps)
         self._refuse_transforms("sweep")
-        full = torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
+        full = broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
         chains = value.expand(full)
         require(self._score(chains) == -math.inf, "value: expected possible matrices, got impossible ones")
         if not chains.numel():

@@ -13,6 +13,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.counts.distributions.cardinality_potentials import check_counts
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.foundation.distributions.argument_checks import check_vector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require
 
@@ -60,7 +61,7 @@ class KSubset(RecursiveCardinality):
         check_vector("logits", logits)
         k = check_counts("k", k, logits.shape[-1], logits.device)
         try:
-            batch = torch.Size(torch.broadcast_shapes(k.shape, logits.shape[:-1]))
+            batch = broadcast_shapes(k.shape, logits.shape[:-1])
         except RuntimeError:
             raise ValueError(
                 f"k: expected a shape that broadcasts with the batch shape of logits, {tuple(logits.shape[:-1])}, got "
@@ -113,5 +114,5 @@ class KSubset(RecursiveCardinality):
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of ``logits`` and ``k``."""
         logits = torch.Size(arg_shapes["logits"])
-        batch = torch.broadcast_shapes(logits[:-1], torch.Size(arg_shapes.get("k", ())))
+        batch = broadcast_shapes(logits[:-1], torch.Size(arg_shapes.get("k", ())))
         return torch.Size(batch), logits[-1:]

@@ -16,6 +16,7 @@ from pyro_structured.counts.distributions.recursive_cardinality import Recursive
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.counts.structures.subset_families import SubsetFamilies
 from pyro_structured.foundation.distributions.argument_checks import check_vector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import reweight
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.argument_checks import checked_sequence
@@ -89,7 +90,7 @@ class OverlappingCardinality(OverlappingCounts):
         #: Whether each family was given as a distribution.
         self._whole = tuple(isinstance(part, RecursiveCardinality) for part in given)
         try:
-            batch = torch.broadcast_shapes(logits.shape[:-1], *(member.batch_shape for member in self._members))
+            batch = broadcast_shapes(logits.shape[:-1], *(member.batch_shape for member in self._members))
         except RuntimeError:
             shapes = ", ".join(str(tuple(member.batch_shape)) for member in self._members)
             raise ValueError(
@@ -157,7 +158,7 @@ class OverlappingCardinality(OverlappingCounts):
         for family in families:
             whole = isinstance(family, RecursiveCardinality)
             batches.append(family.batch_shape if whole else family[1].shape[:-1])
-        return torch.Size(torch.broadcast_shapes(*batches)), torch.Size(logits[-1:])
+        return broadcast_shapes(*batches), torch.Size(logits[-1:])
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
@@ -201,7 +202,7 @@ class OverlappingCardinality(OverlappingCounts):
             if whole:
                 odds, weight = member._evidence
                 odds = odds.double()
-                shape = torch.broadcast_shapes(logits.shape, odds.shape)
+                shape = broadcast_shapes(logits.shape, odds.shape)
                 zero = torch.zeros_like(odds)
                 off = zero.masked_fill(odds == math.inf, -math.inf).expand(shape)
                 on = odds.masked_fill(odds == math.inf, 0.0).expand(shape)

@@ -25,6 +25,7 @@ from pyro_structured.counts.solvers.count_optimum import (
 from pyro_structured.counts.structures.subset_families import SubsetFamilies
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds, reweight
@@ -136,12 +137,12 @@ class OverlappingCounts(DiscreteVector):
         total = score.masked_fill(score == -math.inf, 0.0).sum(-1)
         for factor, tables in zip(self._families.factors, self._centred[0], strict=True):
             cells = factor.cells(on)
-            batch = torch.broadcast_shapes(cells.shape[:-1], tables.shape[:-1])
+            batch = broadcast_shapes(cells.shape[:-1], tables.shape[:-1])
             entries = tables.expand(batch + tables.shape[-1:]).gather(-1, cells.expand(batch + cells.shape[-1:]))
             impossible = impossible | (entries == -math.inf).any(-1)
             total = total + entries.masked_fill(entries == -math.inf, 0.0).sum(-1)
         impossible = impossible | (self._joint_evidence[1] == -math.inf)
-        total = total.expand(torch.broadcast_shapes(total.shape, impossible.shape, self.batch_shape))
+        total = total.expand(broadcast_shapes(total.shape, impossible.shape, self.batch_shape))
         return total.masked_fill(impossible, -math.inf)
 
     def has_states(self, limit: int) -> bool:
@@ -225,7 +226,7 @@ class OverlappingCounts(DiscreteVector):
             return KeptDraws(self._choices, *self._arguments)
 
     def _choices(self, weights: Tensor, tables: Tensor, largest: bool = False) -> DiagramChoices:
-        (rows,) = torch.broadcast_shapes(weights.shape[:1], tables.shape[:1])
+        (rows,) = broadcast_shapes(weights.shape[:1], tables.shape[:1])
         weights = weights.unflatten(-1, (-1, 2)).expand(rows, -1, 2)
         return DiagramChoices(self._families.plan, weights, tables.expand(rows, -1), largest)
 
@@ -275,7 +276,7 @@ class OverlappingCounts(DiscreteVector):
         check_positive("max_seconds", max_seconds)
         self._refuse_transforms("map")
         weights, tables = (tensor.detach() for tensor in self._arguments)
-        (rows,) = torch.broadcast_shapes(weights.shape[:1], tables.shape[:1])
+        (rows,) = broadcast_shapes(weights.shape[:1], tables.shape[:1])
         weights, tables = weights.expand(rows, -1), tables.expand(rows, -1)
         found = [self._best(*row, max_seconds) for row in zip(weights, tables, strict=True)]
         possible = torch.tensor([best.is_possible for best in found], dtype=torch.bool, device=weights.device)
@@ -414,7 +415,7 @@ class OverlappingCounts(DiscreteVector):
         tensors = torch.broadcast_tensors(logits, log_off, log_on)
         flat, added = reweight(*(tensor.double().flatten(-rank) for tensor in tensors))
         new_logits = flat.unflatten(-1, self.event_shape)
-        batch = torch.Size(torch.broadcast_shapes(added.shape, self.batch_shape))
+        batch = broadcast_shapes(added.shape, self.batch_shape)
         changed = {"logits": new_logits.to(self._parameter("logits").dtype)}
         evidence = (new_logits, log_weight + added)
         return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE, changed)

@@ -254,7 +254,6 @@ class PoissonBinomial(DiscreteVector):
         """Numbers in the dtype and shape of results, and the nearest counts or, for fractions, the next smaller ones;
         0 for NaN.
         """
-        # torch.broadcast_shapes takes longer than all that follows for a few counts.
         number, _ = torch.broadcast_tensors(value.to(table.dtype), table[..., 0])
         return number, number.nan_to_num(nan=0.0).clamp(0, self.num_trials).long()
 

@@ -28,6 +28,7 @@ from pyro_structured.foundation.distributions.argument_checks import (
     joined_batch,
 )
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector, result_dtype
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
@@ -199,7 +200,7 @@ class RecursiveCardinality(DiscreteVector):
         logits = torch.Size(arg_shapes["logits"])
         dims = {"logits": 1, "count_logits": 1, "edge_logits": 3, "link_logits": 1}
         batches = (torch.Size(shape)[: -dims[name]] for name, shape in arg_shapes.items() if name in dims)
-        return torch.Size(torch.broadcast_shapes(*batches)), logits[-1:]
+        return broadcast_shapes(*batches), logits[-1:]
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> constraints.Constraint:
@@ -223,7 +224,7 @@ class RecursiveCardinality(DiscreteVector):
     @property
     def _varied_batch(self) -> tuple[int, ...]:
         """Batch shape with 1 for axes along which the parameters do not vary."""
-        varied = torch.broadcast_shapes(*(parameter.shape[:-1] for parameter in self._counted))
+        varied = broadcast_shapes(*(parameter.shape[:-1] for parameter in self._counted))
         return (1,) * (len(self.batch_shape) - len(varied)) + tuple(varied)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
@@ -263,7 +264,7 @@ class RecursiveCardinality(DiscreteVector):
         forbidden = (clamped & (on != (logits > 0))).any(-1) | ~binary
         score = (logits.masked_fill(clamped, 0.0) * (on.long() - (logits > 0).long())).sum(-1)
         cells = table_cells(on, self._forest)
-        batch = torch.broadcast_shapes(cells.shape[:-1], self.batch_shape)
+        batch = broadcast_shapes(cells.shape[:-1], self.batch_shape)
         table = count_logits.expand(batch + count_logits.shape[-1:])
         score = score + table.gather(-1, cells.expand(batch + cells.shape[-1:])).sum(-1)
         return score.masked_fill(forbidden, -math.inf)
@@ -529,10 +530,10 @@ class RecursiveCardinality(DiscreteVector):
             # Terms that have cancelled must not come back when evidence changes the heaviest vector.
             logits, count_logits, *_ = self._centred
             log_weight = log_weight + self._centred.constant
-        shape = torch.broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
+        shape = broadcast_shapes(logits.shape, log_off.shape, log_on.shape)
         evidence = (log_off.double().expand(shape), log_on.double().expand(shape))
         new_logits, added = reweight(logits.double().expand(shape), *evidence)
-        batch = torch.Size(torch.broadcast_shapes(shape[:-1], self.batch_shape))
+        batch = broadcast_shapes(shape[:-1], self.batch_shape)
         new = RecursiveCardinality.__new__(RecursiveCardinality)
         changed = {"logits": new_logits.to(self.logits.dtype), "count_logits": count_logits}
         return self._copy(new, (new_logits, log_weight + added), batch, IMPOSSIBLE_EVIDENCE, changed), added

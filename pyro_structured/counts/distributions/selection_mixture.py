@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints, transform_to
 
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.representation import represent
 
@@ -77,7 +78,7 @@ class SelectionMixture(TorchDistribution):
             if component.event_shape:
                 raise ValueError(f"{name}: expected an event shape of (), got {tuple(component.event_shape)}")
             try:
-                shape = torch.Size(torch.broadcast_shapes(shape, component.batch_shape))
+                shape = broadcast_shapes(shape, component.batch_shape)
             except RuntimeError:
                 shape = torch.Size()
             if shape[-1:] != selector.event_shape:
@@ -160,7 +161,7 @@ class SelectionMixture(TorchDistribution):
         shape = self.batch_shape + self.event_shape
         check_entries(shape, z=z)
         require((z != 0) & (z != 1), "z: expected zeros and ones, got other numbers")
-        shape = torch.Size(torch.broadcast_shapes(shape, z.shape))
+        shape = broadcast_shapes(shape, z.shape)
         component0, component1 = (component.expand(shape) for component in self._given)
         return MaskedMixture((z == 1).expand(shape), component0, component1).to_event(1)
 

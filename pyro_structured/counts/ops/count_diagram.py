@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan
@@ -387,7 +388,7 @@ class DiagramPlan(MarginalPlan):
 
     def solve(self, parameters: tuple[Tensor, ...], marginals: bool) -> tuple[Tensor, ...]:
         """Implements :meth:`MarginalPlan.solve`."""
-        rows = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))[0]
+        rows = broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))[0]
         weights, tables = (parameter.expand(rows, -1) for parameter in parameters)
         weights = weights.unflatten(-1, (self._num_variables, 2))
         diagram = self.diagram(weights, tables)

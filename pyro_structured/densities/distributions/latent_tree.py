@@ -25,6 +25,7 @@ from pyro_structured.densities.ops.latent_tree_passes import (
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.requirements import any_true, require, require_support
@@ -146,7 +147,7 @@ class LatentTree(CategoricalVector):
         transition_logits: torch.Size, emission_logits: torch.Size, tree: HiddenTree
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters, and the tree itself."""
-        batch = torch.broadcast_shapes(transition_logits[:-3], emission_logits[:-3])
+        batch = broadcast_shapes(transition_logits[:-3], emission_logits[:-3])
         return torch.Size(batch), torch.Size([tree.num_variables])
 
     @property
@@ -188,11 +189,11 @@ class LatentTree(CategoricalVector):
     def _layout(self, rows: Tensor, rank: int) -> _Layout:
         """Tables, and evidence of shape ``(..., n)`` or ``(..., n, R)``, of rank 1 or 2, in the shapes of passes."""
         tables, levels = self._tables, self.tree.levels.to(self._device)
-        own = tuple(torch.broadcast_shapes(*(table.shape[:-3] for table in tables)))
+        own = tuple(broadcast_shapes(*(table.shape[:-3] for table in tables)))
         batch, event = tuple(rows.shape[: rows.dim() - rank]), tuple(rows.shape[rows.dim() - rank :])
         shape, further = batch, batch
         if math.prod(own) != 1:
-            shape = tuple(torch.broadcast_shapes(own, batch))
+            shape = tuple(broadcast_shapes(own, batch))
             further, own = shape[: len(shape) - len(own)], shape[len(shape) - len(own) :]
         transitions, emissions = (
             table.expand(own + table.shape[-3:]).reshape(math.prod(own), *table.shape[-3:]) for table in tables

@@ -14,6 +14,7 @@ from pyro_structured.foundation.distributions.argument_checks import check_vecto
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
@@ -84,7 +85,7 @@ class MixtureOfDensities(MixtureVector, CategoricalVector):
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shape of ``mixture_logits``, and the members themselves."""
         shapes = [mixture_logits[:-1], *(member.batch_shape for member in members)]
-        return torch.Size(torch.broadcast_shapes(*shapes)), members[0].event_shape
+        return broadcast_shapes(*shapes), members[0].event_shape
 
     @property
     def members(self) -> tuple[DiscreteVector, ...]:

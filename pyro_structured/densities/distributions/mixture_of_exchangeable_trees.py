@@ -14,6 +14,7 @@ from pyro_structured.densities.structures.block_tree import BlockTree
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT
 
@@ -91,7 +92,7 @@ class MixtureOfExchangeableTrees(MixtureVector, CategoricalVector):
         mixture_logits: torch.Size, clique_logits: torch.Size, trees: Sequence[BlockTree]
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters, and the trees themselves."""
-        batch_shape = torch.broadcast_shapes(mixture_logits[:-1], clique_logits[:-1])
+        batch_shape = broadcast_shapes(mixture_logits[:-1], clique_logits[:-1])
         return torch.Size(batch_shape), torch.Size([trees[0].num_variables])
 
     @property

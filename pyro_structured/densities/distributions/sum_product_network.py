@@ -22,6 +22,7 @@ from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY
 from pyro_structured.exchangeable.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
@@ -132,7 +133,7 @@ class SumProductNetwork(ExchangeableVector):
         """Batch and event shape from the shapes of the parameters, and the structure itself."""
         shapes = network_logits, transition_logits, leaf_logits, conditional_logits, statistic_logits
         batches = (shape[: len(shape) - len(axes)] for shape, axes in zip(shapes, AXES.values(), strict=True))
-        return torch.Size(torch.broadcast_shapes(*batches)), torch.Size([structure.num_variables])
+        return broadcast_shapes(*batches), torch.Size([structure.num_variables])
 
     @lazy_property
     def _tables(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,6 +5,7 @@ __all__ = ["log_product", "region_inward", "region_outward"]
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp, safe_log
 from pyro_structured.foundation.ops.requirements import require
 
@@ -24,7 +25,7 @@ def region_inward(log_transitions: Tensor, log_leaves: Tensor, parents: Tensor) 
         ``messages[..., 0, 0]`` is the logarithm of the total.
     """
     exponentials = _exponentials(log_transitions)
-    shape = torch.broadcast_shapes(log_transitions.shape[:-1], log_leaves.shape)
+    shape = broadcast_shapes(log_transitions.shape[:-1], log_leaves.shape)
     beliefs = log_leaves.expand(shape)
     messages: list[Tensor] = []
     for region in reversed(range(parents.shape[-1])):

@@ -12,6 +12,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.structures.statistic import Statistic
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_state_weights, check_vector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import require_support
@@ -208,7 +209,7 @@ class ExchangeableBlock(ExchangeableVector):
         inside = ((value >= 0) & (value < self.statistic.num_categories) & (value == value.long())).all(-1)
         known = torch.where(inside.unsqueeze(-1), value, 0)
         level = self.statistic.value(known)
-        batch = torch.broadcast_shapes(level.shape, self.batch_shape)
+        batch = broadcast_shapes(level.shape, self.batch_shape)
         weights = self._weights.expand(batch + self._weights.shape[-1:])
         score = weights.gather(-1, level.expand(batch).unsqueeze(-1)).squeeze(-1)
         agrees = (~observed | (value == given)).all(-1) & consistent

@@ -17,6 +17,7 @@ from pyro_structured.foundation.distributions.argument_checks import (
 )
 from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import any_true
@@ -88,7 +89,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
                 f"shape {tuple(partition.batch_shape)}"
             )
         try:
-            batch_shape = torch.Size(torch.broadcast_shapes(mixture_logits.shape[:-1], components.batch_shape[:-1]))
+            batch_shape = broadcast_shapes(mixture_logits.shape[:-1], components.batch_shape[:-1])
         except RuntimeError:
             raise ValueError(
                 f"statistic_logits: expected a batch that broadcasts with {tuple(mixture_logits.shape[:-1])}, got "
@@ -127,7 +128,7 @@ class ExchangeableMixture(MixtureVector, ExchangeableVector):
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters, and the partition itself."""
         inner, event = ExchangeablePartition.infer_shapes(statistic_logits, partition)
-        return torch.Size(torch.broadcast_shapes(mixture_logits[:-1], inner[:-1])), event
+        return broadcast_shapes(mixture_logits[:-1], inner[:-1]), event
 
     @lazy_property
     def _free(self) -> ExchangeablePartition:

@@ -24,6 +24,7 @@ from pyro_structured.exchangeable.ops.weighted_counts import (
 )
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
 from pyro_structured.foundation.ops.requirements import require_support
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -80,7 +81,7 @@ class ExchangeablePartition(ExchangeableVector):
                 f"shape {tuple(statistic_logits.shape)}"
             )
         try:
-            batch_shape = torch.broadcast_shapes(statistic_logits.shape[:-1], partition.batch_shape)
+            batch_shape = broadcast_shapes(statistic_logits.shape[:-1], partition.batch_shape)
         except RuntimeError:
             raise ValueError(
                 "partition: expected a batch shape that broadcasts with that of statistic_logits, "
@@ -122,7 +123,7 @@ class ExchangeablePartition(ExchangeableVector):
         statistic_logits: torch.Size, partition: Partition
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shape of ``statistic_logits``, and the partition itself."""
-        batch = torch.broadcast_shapes(statistic_logits[:-1], partition.batch_shape)
+        batch = broadcast_shapes(statistic_logits[:-1], partition.batch_shape)
         return torch.Size(batch), torch.Size([partition.num_variables])
 
     @lazy_property
@@ -223,7 +224,7 @@ class ExchangeablePartition(ExchangeableVector):
         best = self._best_cells(scores)
         _, missing = self._open
         missing = missing.expand(best.shape[:-1] + missing.shape[-1:]).gather(-1, best)
-        shape = torch.broadcast_shapes(keys.shape, missing.shape)
+        shape = broadcast_shapes(keys.shape, missing.shape)
         labels = self.partition.labels.expand(shape)
         ranks = segment_ranks(keys.expand(shape) * 0.5 + 0.5 * observed, labels)
         return torch.where(observed, value, (ranks < missing.expand(shape).gather(-1, labels)).long())
@@ -323,7 +324,7 @@ def block_log_weights(distribution: ExchangeablePartition, value: Tensor) -> Ten
     """
     partition, weights = distribution.partition, distribution._weights
     counts = partition.count(value == 1)
-    batch = torch.broadcast_shapes(counts.shape[:-1], distribution.batch_shape)
+    batch = broadcast_shapes(counts.shape[:-1], distribution.batch_shape)
     cells = (partition.starts + counts).clamp(max=partition.table_size - 1)
     weights = weights.expand(batch + weights.shape[-1:]).gather(-1, cells.expand(batch + cells.shape[-1:]))
     return weights.masked_fill(partition.sizes == 0, 0.0)

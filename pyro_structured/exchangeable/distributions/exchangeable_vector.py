@@ -11,6 +11,7 @@ from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds
 
@@ -61,7 +62,7 @@ class ExchangeableVector(DiscreteVector):
         """
         check_entries(self.batch_shape + self.event_shape, log_off=log_off, log_on=log_on)
         self._check_evidence(log_off=log_off, log_on=log_on)
-        shape = torch.broadcast_shapes(log_off.shape, log_on.shape, self.event_shape)
+        shape = broadcast_shapes(log_off.shape, log_on.shape, self.event_shape)
         return self._multiplied(torch.stack([log_off.double().expand(shape), log_on.double().expand(shape)], -1))
 
     def log_evidence(self, log_off: Tensor, log_on: Tensor) -> Tensor:

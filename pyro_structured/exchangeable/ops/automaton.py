@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.exchangeable.ops.level_sets import normalize
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 # Largest number of log weights of states that are kept; more are computed twice.
@@ -161,7 +162,7 @@ class Automaton:
         self, level: Tensor, log_weights: Tensor, reduce: _Reduction, preference: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Words, traced back from the levels to the start by the largest preference among candidates' log weights."""
-        batch = torch.broadcast_shapes(level.shape, log_weights.shape[:-2])
+        batch = broadcast_shapes(level.shape, log_weights.shape[:-2])
         sources, ends, _ = self._on_device(log_weights.device)
         log_weights = self._as_read(log_weights)
         states = self._retreat(log_weights, reduce)

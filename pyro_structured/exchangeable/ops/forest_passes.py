@@ -5,6 +5,7 @@ __all__ = ["forest_downward", "forest_sample", "forest_score", "forest_upward"]
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 
@@ -36,7 +37,7 @@ def forest_upward(
     :return: ``(beliefs, messages)`` of shape ``(..., n, 2)``: log-weights of a variable's values with its subtree;
         log-weights of a variable with its subtree given the parent's value.
     """
-    shape = torch.broadcast_shapes(log_conditionals.shape[:-1], parents.shape + (2,), log_weights.shape)
+    shape = broadcast_shapes(log_conditionals.shape[:-1], parents.shape + (2,), log_weights.shape)
     beliefs = log_weights.expand(shape)
     above = parents.unsqueeze(-1).expand(shape)
     for level in range(num_levels - 1, 0, -1):

@@ -5,6 +5,7 @@ __all__ = ["choose_places", "complete_counts", "log_binomial", "log_multinomial"
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 
@@ -64,7 +65,7 @@ def complete_counts(value: Tensor, observed: Tensor, missing: Tensor, keys: Tens
     :param Tensor keys: The order in which places are filled, shape ``(..., places)``; see :func:`choose_places`.
     :return: Integers of shape ``(..., places)``.
     """
-    shape = torch.broadcast_shapes(missing.shape[:-1] + value.shape[-1:], value.shape, observed.shape, keys.shape)
+    shape = broadcast_shapes(missing.shape[:-1] + value.shape[-1:], value.shape, observed.shape, keys.shape)
     counts = missing.expand(shape[:-1] + missing.shape[-1:])
     return torch.where(observed, value.long(), choose_places(~observed.expand(shape), counts, keys.expand(shape)))
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.exchangeable.ops.level_sets import normalize
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
 
@@ -188,7 +189,7 @@ def _nodes(table: Tensor, numbers: Tensor) -> Tensor:
     nothing = table.new_full(table.shape[:-2] + (1, table.shape[-1]), -math.inf)
     nothing[..., 0] = 0.0
     padded = torch.cat([table, nothing], -2)
-    batch = torch.broadcast_shapes(table.shape[:-2], numbers.shape[:-1])
+    batch = broadcast_shapes(table.shape[:-2], numbers.shape[:-1])
     index = numbers.unsqueeze(-1).expand(batch + numbers.shape[-1:] + table.shape[-1:])
     return padded.expand(batch + padded.shape[-2:]).gather(-2, index)
 

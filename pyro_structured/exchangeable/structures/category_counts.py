@@ -24,6 +24,7 @@ from pyro_structured.exchangeable.ops.weighted_counts import (
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.exchangeable.structures.product import INSTEAD, Product
 from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.structures.argument_checks import check_levels, check_size, checked_partition
@@ -48,7 +49,7 @@ class CountVectors(Statistic):
 
     def sample(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:
         """Categories at random places that are free; see :meth:`Statistic.sample`."""
-        shape = torch.broadcast_shapes(level.shape + (1,), value.shape, observed.shape)
+        shape = broadcast_shapes(level.shape + (1,), value.shape, observed.shape)
         return self._fill(level, value, observed, torch.rand(shape, dtype=torch.double, device=value.device))
 
     def complete(self, level: Tensor, value: Tensor, observed: Tensor) -> Tensor:

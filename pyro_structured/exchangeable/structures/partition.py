@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.exchangeable.ops.weighted_counts import PairTree, pair_tree
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import (
     check_dense,
     check_last_axis,
@@ -174,7 +175,7 @@ class Partition(Represented):
         :return: Integers of the same shape, at the blocks' smallest variables; 0 elsewhere.
         """
         check_last_axis("marked", marked, self.num_variables)
-        shape = torch.broadcast_shapes(marked.shape, self.labels.shape)
+        shape = broadcast_shapes(marked.shape, self.labels.shape)
         empty = torch.zeros(shape, dtype=torch.long, device=self.labels.device)
         return empty.scatter_add(-1, self.labels.expand(shape), marked.expand(shape).long())
 

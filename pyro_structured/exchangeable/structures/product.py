@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.exchangeable.structures.statistic import Statistic
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.structures.argument_checks import check_levels, checked_partition
 
@@ -164,7 +165,7 @@ class Product(Statistic):
 
     def _join(self, parts: list[Tensor], axis: int = -1) -> Tensor:
         """Tensors of the groups, whose variables are along an axis, as one of all variables in their order."""
-        shape = torch.broadcast_shapes(*(part.shape[:axis] for part in parts))
+        shape = broadcast_shapes(*(part.shape[:axis] for part in parts))
         whole = torch.cat([part.expand(shape + part.shape[axis:]) for part in parts], axis)
         return whole.index_select(axis, self._rank.to(whole.device))
 

@@ -19,6 +19,7 @@ from pyro_structured.fields.ops.mean_field import mean_field_log_probs
 from pyro_structured.fields.solvers.field_optimum import FieldOptimum
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import check_entries, joined_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, number_of_labelings
 from pyro_structured.foundation.ops.log_space import safe_log
 
@@ -143,7 +144,7 @@ class CategoricalPatternCRF(FieldDistribution):
         """Batch and event shape from the shapes of the tensors; other arguments are themselves."""
         parts = [unary_logits[:-3], weights[:-4], pattern_logits[:-1]]
         parts += [part[:-1] for part in (pairwise, composition) if part is not None and not isinstance(part, str)]
-        return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
+        return broadcast_shapes(*parts), torch.Size([grid.height, grid.width])
 
     @property
     def _num_labels(self) -> int:

@@ -12,6 +12,7 @@ from pyro_structured.fields.distributions.grid_parameters import checked_grid, g
 from pyro_structured.fields.ops.field import UpperUnits
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
 
 
@@ -128,7 +129,7 @@ class DeepPatternCRF(FieldDistribution):
         """Batch and event shape from the shapes of the tensors, and the grid itself."""
         parts = [unary_logits[:-2], weights[:-3], pattern_logits[:-1], upper_weights[:-2], upper_logits[:-1]]
         parts += [] if pairwise is None else [pairwise[:-1]]
-        return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
+        return broadcast_shapes(*parts), torch.Size([grid.height, grid.width])
 
     def _upper_units(self) -> UpperUnits:
         weights, logits = self._rows(self._double("upper_weights", 2)), self._rows(self._double("upper_logits", 1))

@@ -23,6 +23,7 @@ from pyro_structured.foundation.distributions.argument_checks import check_entri
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence, reweight
 from pyro_structured.foundation.ops.log_space import safe_log
@@ -188,7 +189,7 @@ class FieldDistribution(DiscreteVector):
         rows, batch, size = self._field.num_rows, torch.Size(labels.shape[:-1]), labels.shape[-1]
         if rows == 1:
             return labels.reshape(batch.numel(), 1, size), batch
-        batch = torch.Size(torch.broadcast_shapes(batch, self.batch_shape))
+        batch = broadcast_shapes(batch, self.batch_shape)
         number = math.prod(batch[: len(batch) - len(self.batch_shape)])
         return labels.expand((*batch, size)).reshape(number, rows, size), batch
 
@@ -240,7 +241,7 @@ class FieldDistribution(DiscreteVector):
         value, observed, consistent = self._evidence
         name = self._labels_argument
         leading = logits.shape[: logits.dim() - self._event_dims[name]]
-        batch = torch.Size(torch.broadcast_shapes(leading, self.batch_shape))
+        batch = broadcast_shapes(leading, self.batch_shape)
         evidence = (value, observed, consistent & possible)
         return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE, {name: logits})
 
@@ -471,7 +472,7 @@ class FieldDistribution(DiscreteVector):
         return self._by_row(value)
 
     def _full(self, batch: torch.Size) -> torch.Size:
-        return torch.Size(torch.broadcast_shapes(batch, self.batch_shape))
+        return broadcast_shapes(batch, self.batch_shape)
 
     def pseudo_log_prob(self, value: Tensor) -> Tensor:
         r"""Besag's pseudo-likelihood, :math:`\sum_i \log p(y_i \mid y_{-i})`, which needs no log Z and is not the
@@ -559,7 +560,7 @@ class FieldDistribution(DiscreteVector):
         check_entries(ours, len(self.event_shape), start=start)
         if not bool(((start >= 0) & (start < self._num_labels) & (start == start.long())).all()):
             raise ValueError(f"start: expected integers in range({self._num_labels}), got other numbers")
-        shape = torch.Size(torch.broadcast_shapes(start.shape, ours))
+        shape = broadcast_shapes(start.shape, ours)
         number = shape[: len(shape) - len(ours)].numel()
         if shape[len(shape) - len(ours) :] != ours:
             raise ValueError(f"start: expected shape (..., *{tuple(ours)}), got {tuple(start.shape)}")

@@ -16,6 +16,7 @@ from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require_support
 
@@ -94,7 +95,7 @@ class GridCRF(FieldDistribution):
         unary_logits: torch.Size, pairwise: torch.Size, grid: Grid
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the tensors, and the grid itself."""
-        batch = torch.broadcast_shapes(unary_logits[:-2], pairwise[:-1])
+        batch = broadcast_shapes(unary_logits[:-2], pairwise[:-1])
         return torch.Size(batch), torch.Size([grid.height, grid.width])
 
     @property

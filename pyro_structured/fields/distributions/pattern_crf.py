@@ -16,6 +16,7 @@ from pyro_structured.fields.distributions.grid_parameters import (
 )
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 
 
 class PatternCRF(FieldDistribution):
@@ -119,4 +120,4 @@ class PatternCRF(FieldDistribution):
         """Batch and event shape from the shapes of the tensors; other arguments are themselves."""
         parts = [unary_logits[:-2], weights[:-3], pattern_logits[:-1]]
         parts += [part[:-1] for part in (pairwise, composition) if part is not None and not isinstance(part, str)]
-        return torch.Size(torch.broadcast_shapes(*parts)), torch.Size([grid.height, grid.width])
+        return broadcast_shapes(*parts), torch.Size([grid.height, grid.width])

@@ -9,6 +9,7 @@ from torch.distributions import constraints
 from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
 
 
@@ -85,7 +86,7 @@ class RBM(FieldDistribution):
     @staticmethod
     def infer_shapes(**arg_shapes: torch.Size) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the arguments."""
-        batch = torch.broadcast_shapes(
+        batch = broadcast_shapes(
             arg_shapes["weights"][:-2], arg_shapes["visible_logits"][:-1], arg_shapes["hidden_logits"][:-1]
         )
         return torch.Size(batch), torch.Size(arg_shapes["visible_logits"][-1:])

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp
 
@@ -41,7 +42,7 @@ def deep_pattern_potential(activations: Tensor, upper_weights: Tensor, upper_log
         tensor(1.3133)
     """
     states = _smaller(activations, upper_logits)
-    rows = torch.broadcast_shapes(activations.shape[:-1], upper_weights.shape[:-2], upper_logits.shape[:-1]).numel()
+    rows = broadcast_shapes(activations.shape[:-1], upper_weights.shape[:-2], upper_logits.shape[:-1]).numel()
     wide = 1 if activations.shape[-1] <= upper_logits.shape[-1] else activations.shape[-1]
     parts = [
         logsumexp(_log_weights(activations, upper_weights, upper_logits, batch))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.grid_passes import GridPass, forward, profile_marginals, trace_back
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 
 # Numbers of one message, which stay in the cache, and of all messages that are kept at a time.
@@ -103,7 +104,7 @@ def _parts(
     """Groups of rows: numbers of the first row and of the one after the last, and states and penalties with the rows as
     their last axis.
     """
-    (rows,) = torch.broadcast_shapes(states.shape[:1], penalties.shape[:1])
+    (rows,) = broadcast_shapes(states.shape[:1], penalties.shape[:1])
     number = states.shape[-1] // (shape[0] * shape[1])
     step = NUMBERS_AT_ONCE // number ** min(shape)
     if keep:

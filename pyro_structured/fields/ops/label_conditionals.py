@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 
 
@@ -16,7 +17,7 @@ def conditional_odds(field: Field, labels: Tensor) -> Tensor:
 
     :param Tensor labels: Zeros and ones in double precision, shape ``(..., rows, D)``.
     """
-    batch = torch.broadcast_shapes(labels.shape[:-1], (field.num_rows,))
+    batch = broadcast_shapes(labels.shape[:-1], (field.num_rows,))
     odds = field.odds.expand(*batch, -1)
     if field.is_paired:
         ends = 2 * labels[..., field.edges] - 1
@@ -37,7 +38,7 @@ def conditional_log_probs(field: Field, labels: Tensor) -> Tensor:
     :param Field field: One whose patterns weigh all labels.
     :param Tensor labels: Integers in double precision, shape ``(..., rows, D)``.
     """
-    batch = torch.Size(torch.broadcast_shapes(labels.shape[:-1], (field.num_rows,)))
+    batch = broadcast_shapes(labels.shape[:-1], (field.num_rows,))
     states = field.states.chunk(field.num_labels, -1)
     weights = torch.stack([s + pull for s, pull in zip(states, _pulls(field, labels, batch), strict=True)], -1)
     if field.num_patterns:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pyro_structured.fields.ops.grid_inference import GridDraws, infer_grid, log_partition_of_grid, maximize_grid
 from pyro_structured.fields.ops.grid_passes import log_add
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan
 
@@ -39,7 +40,7 @@ class PatternMixture(MarginalPlan):
     def solve(self, parameters: tuple[Tensor, ...], marginals: bool) -> tuple[Tensor, ...]:
         """Implements :meth:`MarginalPlan.solve`."""
         states, penalties, weights, log_weights = parameters
-        (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
+        (rows,) = broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
         log_weights = log_weights.expand(rows, -1)
         blocks = []
         for start, stop, fields in self._fields(states, weights, rows):
@@ -62,7 +63,7 @@ class PatternMixture(MarginalPlan):
 
     def log_sums(self, states: Tensor, penalties: Tensor, weights: Tensor) -> Tensor:
         """Log partition functions of the fields of all hidden states, shape ``(rows, S)``."""
-        (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in (states, penalties, weights)))
+        (rows,) = broadcast_shapes(*(parameter.shape[:1] for parameter in (states, penalties, weights)))
         parts = [self._log_partitions(fields, penalties) for _, _, fields in self._fields(states, weights, rows)]
         return torch.cat(parts, 1)
 
@@ -71,7 +72,7 @@ class PatternMixture(MarginalPlan):
         ``(rows, D)``.
         """
         states, penalties, weights, log_weights = parameters
-        (rows,) = torch.broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
+        (rows,) = broadcast_shapes(*(parameter.shape[:1] for parameter in parameters))
         peaks, labels = [], []
         for start, stop, fields in self._fields(states, weights, rows):
             if self.paired:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field, binary_states
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 
 
 def single_layer(field: Field) -> Field:
@@ -86,6 +87,6 @@ def _with_cells(pixels: Tensor, units: Tensor, shape: tuple[int, int], fill: flo
     lines = -(-units.shape[-1] // side)
     cells = torch.nn.functional.pad(units, (0, lines * side - units.shape[-1]), value=fill)
     cells = cells.unflatten(-1, (lines, side) if tall else (side, lines))
-    batch = torch.broadcast_shapes(pixels.shape[:-1], cells.shape[:-2])
+    batch = broadcast_shapes(pixels.shape[:-1], cells.shape[:-2])
     grids = [values.expand(batch + values.shape[-2:]) for values in (pixels.unflatten(-1, shape), cells)]
     return torch.cat(grids, -2 if tall else -1).flatten(-2)

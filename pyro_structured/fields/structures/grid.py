@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_last_axis, check_size
 from pyro_structured.foundation.structures.representation import Represented
 
@@ -70,7 +71,7 @@ class Grid(Represented):
             if part.shape[-2:] != shape:
                 raise ValueError(f"{name}: expected shape (..., {shape[0]}, {shape[1]}), got {tuple(part.shape)}")
         flat = [part.flatten(-2) for part in (vertical, horizontal)]
-        batch = torch.broadcast_shapes(*(part.shape[:-1] for part in flat))
+        batch = broadcast_shapes(*(part.shape[:-1] for part in flat))
         return torch.cat([part.expand(batch + part.shape[-1:]) for part in flat], -1)
 
     def split(self, pairwise: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_flag
 from pyro_structured.foundation.structures.representation import shortened
@@ -61,7 +62,7 @@ def joined_batch(name: str, tensor: Tensor, shape: Sequence[int], batch: torch.S
         expected = ", ".join(map(str, shape))
         raise ValueError(f"{name}: expected shape (..., {expected}), got {tuple(tensor.shape)}")
     try:
-        return torch.Size(torch.broadcast_shapes(batch, tensor.shape[: -len(shape)]))
+        return broadcast_shapes(batch, tensor.shape[: -len(shape)])
     except RuntimeError:
         raise ValueError(
             f"{name}: expected a batch that broadcasts with {tuple(batch)}, got shape {tuple(tensor.shape)}"
@@ -94,7 +95,7 @@ def check_entries(shape: torch.Size, rank: int = 1, /, **tensors: Tensor) -> Non
             got = tensor.dtype if isinstance(tensor, Tensor) else shortened(tensor)
             raise ValueError(f"{name}: expected {kind}, got {got}")
         try:
-            joined = torch.Size(torch.broadcast_shapes(shape, tensor.shape))
+            joined = broadcast_shapes(shape, tensor.shape)
         except RuntimeError:
             joined = None
         if joined is None or joined[len(joined) - rank :] != shape[len(shape) - rank :]:

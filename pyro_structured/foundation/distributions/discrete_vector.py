@@ -13,6 +13,7 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import merge_evidence
 from pyro_structured.foundation.ops.requirements import require, require_support
 from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
@@ -158,7 +159,7 @@ class DiscreteVector(TorchDistribution):
         if self._validate_args:
             self._validate_sample(value)
         weight = self._score(value) + self._constant
-        return self._cast(weight.expand(torch.broadcast_shapes(weight.shape, self.batch_shape)))
+        return self._cast(weight.expand(broadcast_shapes(weight.shape, self.batch_shape)))
 
     def condition(self: Vector, value: Tensor, observed: Tensor) -> Vector:
         """Fixes some variables; everything else stays random.
@@ -172,7 +173,7 @@ class DiscreteVector(TorchDistribution):
         """
         known, observed = self._observations(value, observed)
         evidence = merge_evidence(self._evidence, known, observed)
-        batch = torch.Size(torch.broadcast_shapes(evidence[0].shape[:-1], self.batch_shape))
+        batch = broadcast_shapes(evidence[0].shape[:-1], self.batch_shape)
         return self._copy(type(self).__new__(type(self)), evidence, batch, IMPOSSIBLE_EVIDENCE)
 
     def _observations(self, value: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,7 +183,7 @@ class DiscreteVector(TorchDistribution):
         rank = len(self.event_shape)
         check_entries(self.batch_shape + self.event_shape, rank, value=value, observed=observed)
         value, observed = (
-            tensor.expand(torch.broadcast_shapes(tensor.shape, self.event_shape)).flatten(-rank)
+            tensor.expand(broadcast_shapes(tensor.shape, self.event_shape)).flatten(-rank)
             for tensor in (value, observed)
         )
         known = torch.where(observed, value, 0)
@@ -227,7 +228,7 @@ class DiscreteVector(TorchDistribution):
             weights = weights + self._weighting[0]
         largest = weights.detach().amax(-1)
         largest = largest.masked_fill(largest == -math.inf, 0.0)
-        batch = torch.Size(torch.broadcast_shapes(weights.shape[:-2], self.batch_shape))
+        batch = broadcast_shapes(weights.shape[:-2], self.batch_shape)
         new = self._copy(type(self).__new__(type(self)), self._evidence, batch, IMPOSSIBLE_EVIDENCE)
         before = 0.0 if self._weighting is None else self._weighting[1]
         new._weighting = weights - largest.unsqueeze(-1), largest + before
@@ -255,7 +256,7 @@ class DiscreteVector(TorchDistribution):
         if self._weighting is None:
             return score
         weights, states = self._weighting[0], value.long().unsqueeze(-1)
-        shape = torch.broadcast_shapes(states.shape[:-1], weights.shape[:-1])
+        shape = broadcast_shapes(states.shape[:-1], weights.shape[:-1])
         terms = weights.expand(shape + weights.shape[-1:]).gather(-1, states.expand(shape + (1,)))
         return score + terms.squeeze(-1).sum(-1)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, exact_log_evidence, exact_log_prob
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import any_true, require
@@ -194,7 +195,7 @@ class MixtureVector(DiscreteVector):
             raise ValueError(f"z: expected a tensor of integers, got {getattr(z, 'dtype', z)!r}")
         require((z < 0) | (z >= number), f"z: expected integers in range({number}), got others")
         try:
-            shape = torch.broadcast_shapes(z.shape, self.batch_shape)
+            shape = broadcast_shapes(z.shape, self.batch_shape)
         except RuntimeError:
             raise ValueError(
                 f"z: expected a shape that broadcasts with {tuple(self.batch_shape)}, got {tuple(z.shape)}"

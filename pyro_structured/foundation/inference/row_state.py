@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+
 
 @dataclass
 class _SeenRows:
@@ -80,7 +82,7 @@ class RowState:
         """
         tail = observed.shape[len(sizes) :]
         if not self._fits(name, sizes, shape, tail) or not self._seen[name].count:
-            rows = torch.broadcast_shapes(*(place.shape for place in places))
+            rows = broadcast_shapes(*(place.shape for place in places))
             return None, torch.zeros(rows, dtype=torch.bool)
         seen = self._seen[name]
         seen.grow(sizes)

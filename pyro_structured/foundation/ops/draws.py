@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.vmap_rows import merge_mapped
@@ -62,7 +63,7 @@ class KeptDraws:
     @property
     def num_rows(self) -> int:
         """Number of different rows."""
-        return int(torch.broadcast_shapes(*(tensor.shape[:1] for tensor in self._tensors))[0])
+        return int(broadcast_shapes(*(tensor.shape[:1] for tensor in self._tensors))[0])
 
     @property
     def possible(self) -> bool:

@@ -4,8 +4,9 @@ __all__ = ["broadcast_rows", "map_rows", "merge_mapped", "narrow_repeated"]
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
+
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 
 
 def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) -> list[Tensor]:
@@ -17,7 +18,7 @@ def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) ->
     shapes = [x.shape[:-1] for x in arguments if isinstance(x, Tensor)]
     if len(shapes[0]) == 1 and all(shape == shapes[0] for shape in shapes):
         return list(function(*arguments))
-    batch = torch.Size(torch.broadcast_shapes(*shapes))
+    batch = broadcast_shapes(*shapes)
     rows = (
         x.expand(batch + x.shape[-1:]).reshape(batch.numel(), x.shape[-1]) if isinstance(x, Tensor) else x
         for x in arguments
@@ -27,7 +28,7 @@ def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) ->
 
 def broadcast_rows(*tensors: Tensor) -> list[Tensor]:
     """Tensors of shape ``(..., n)``, each with its own n, expanded to the same leading axes."""
-    batch = torch.broadcast_shapes(*(tensor.shape[:-1] for tensor in tensors))
+    batch = broadcast_shapes(*(tensor.shape[:-1] for tensor in tensors))
     return [tensor.expand(batch + tensor.shape[-1:]) for tensor in tensors]
 
 
@@ -43,7 +44,7 @@ def merge_mapped(batch_size: int, in_dims: tuple[int | None, ...], *tensors: Ten
         tensor.movedim(dim, 0) if dim is not None else tensor.expand(batch_size, *tensor.shape)
         for tensor, dim in zip(tensors, in_dims, strict=False)
     ]
-    (rows,) = torch.broadcast_shapes(*(tensor.shape[1:2] for tensor in moved))
+    (rows,) = broadcast_shapes(*(tensor.shape[1:2] for tensor in moved))
     return [tensor.expand(batch_size, rows, *tensor.shape[2:]).flatten(0, 1) for tensor in moved]
 
 

@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.ancestral_order import ancestral_order
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 
 # A statistic has a weight, and a size, for every level.
 MAX_LEVELS = 2**22
@@ -97,7 +98,7 @@ def checked_batch(**shapes: torch.Size) -> torch.Size:
     batch = torch.Size()
     for name, shape in shapes.items():
         try:
-            batch = torch.Size(torch.broadcast_shapes(batch, shape))
+            batch = broadcast_shapes(batch, shape)
         except RuntimeError:
             raise ValueError(
                 f"{name}: expected a batch shape that broadcasts with {tuple(batch)}, that of the other arguments, got "
@@ -109,7 +110,7 @@ def checked_batch(**shapes: torch.Size) -> torch.Size:
 def checked_broadcast(name: str, shapes: Sequence[torch.Size]) -> torch.Size:
     """Shape to which the batch shapes of the tensors of one argument broadcast, or a ValueError with its name."""
     try:
-        return torch.Size(torch.broadcast_shapes(*shapes))
+        return broadcast_shapes(*shapes)
     except RuntimeError:
         raise ValueError(
             f"{name}: expected batch shapes that broadcast, got {[tuple(shape) for shape in shapes]}"

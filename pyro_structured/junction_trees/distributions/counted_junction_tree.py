@@ -16,6 +16,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_vector, joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables
@@ -133,7 +134,7 @@ class CountedJunctionTree(CategoricalVector):
         clique_logits: torch.Size, tree: CliqueTree, count_logits: torch.Size, counted: Any = None
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters, and the tree itself."""
-        batch = torch.broadcast_shapes(clique_logits[:-1], count_logits[:-1])
+        batch = broadcast_shapes(clique_logits[:-1], count_logits[:-1])
         return torch.Size(batch), torch.Size([tree.num_variables])
 
     def counts(self, value: Tensor) -> Tensor:
@@ -210,7 +211,7 @@ class CountedJunctionTree(CategoricalVector):
         states, agrees = self._read(value)
         tables, numbers, _ = self._leveled
         weights = self._plan.count_entries(states)
-        batch = torch.broadcast_shapes(weights.shape[:-1], numbers.shape[:-1])
+        batch = broadcast_shapes(weights.shape[:-1], numbers.shape[:-1])
         chosen = numbers.expand(batch + numbers.shape[-1:]).gather(-1, weights.expand(batch + weights.shape[-1:]))
         score = total_score(self.tree.plan, tables, states) + chosen.sum(-1)
         return score.masked_fill(~agrees, -math.inf)
@@ -233,7 +234,7 @@ class CountedJunctionTree(CategoricalVector):
 
     def _multiplied(self, log_weights: Tensor) -> "CountedJunctionTree":
         numbers = spread_state_weights(log_weights, self.tree.state_places)
-        batch = torch.Size(torch.broadcast_shapes(log_weights.shape[:-2], self.batch_shape))
+        batch = broadcast_shapes(log_weights.shape[:-2], self.batch_shape)
         changed = {"clique_logits": self._parameter("clique_logits") + numbers}
         return self._copy(type(self).__new__(type(self)), self._evidence, batch, IMPOSSIBLE_EVIDENCE, changed)
 

@@ -16,6 +16,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
 from pyro_structured.foundation.ops.log_space import centre_tables
@@ -265,7 +266,7 @@ class JunctionTree(CategoricalVector):
         """
         log_weights = self._checked_weights(log_weights)
         logits = self._parameter("clique_logits") + spread_state_weights(log_weights, self.tree.state_places)
-        batch = torch.Size(torch.broadcast_shapes(log_weights.shape[:-2], self.batch_shape))
+        batch = broadcast_shapes(log_weights.shape[:-2], self.batch_shape)
         new = type(self).__new__(type(self))
         return self._copy(new, self._evidence, batch, IMPOSSIBLE_EVIDENCE, {"clique_logits": logits})
 

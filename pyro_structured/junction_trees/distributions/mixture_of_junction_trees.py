@@ -13,6 +13,7 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree, counted_plan
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
@@ -111,7 +112,7 @@ class MixtureOfJunctionTrees(MixtureVector, CategoricalVector):
     ) -> tuple[torch.Size, torch.Size]:
         """Batch and event shape from the shapes of the parameters, and the trees themselves."""
         shapes = [mixture_logits, clique_logits, *([] if count_logits is None else [count_logits])]
-        batch_shape = torch.broadcast_shapes(*(shape[:-1] for shape in shapes))
+        batch_shape = broadcast_shapes(*(shape[:-1] for shape in shapes))
         return torch.Size(batch_shape), torch.Size([trees[0].num_variables])
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.junction_trees.ops.clique_plan import CliquePlan
 
 
@@ -54,7 +55,7 @@ def total_score(plan: CliquePlan, tables: Tensor, states: Tensor) -> Tensor:
     :param Tensor states: Joint states, integers of shape ``(..., n)``, whose leading axes broadcast with the tables'.
     """
     index = plan.table_index(states)
-    batch = torch.broadcast_shapes(index.shape[:-1], tables.shape[:-1])
+    batch = broadcast_shapes(index.shape[:-1], tables.shape[:-1])
     if math.prod(tables.shape[:-1]) == 1:
         return tables.reshape(-1)[index].sum(-1).expand(batch)
     return tables.expand(batch + tables.shape[-1:]).gather(-1, index.expand(batch + index.shape[-1:])).sum(-1)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 from pyro_structured.foundation.ops.optional_numba import compiled_function
@@ -240,7 +241,7 @@ def _send_messages(
         return None
     send = compiled_function("junction_trees.ops.compiled_walk", "send_rows")
     assert send is not None
-    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    (rows,) = broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
     return _Messages(log_z, messages, given) if send(given, is_largest, log_z.numpy(), messages.numpy()) else None
 
@@ -392,7 +393,7 @@ def _parts(
 
 
 def _row_batches(clique_logits: Tensor, evidence: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor]]:
-    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    (rows,) = broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     for start in range(0, max(1, rows), step):
         tables, weights = (
             tensor if len(tensor) == 1 else tensor[start : start + step] for tensor in (clique_logits, evidence)
@@ -419,7 +420,7 @@ def _short_chain(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> C
 
 
 def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: int) -> TreeBeliefs:
-    (rows,) = torch.broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
+    (rows,) = broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
     if queries >= CLIQUE_MARGINALS and rows > len(clique_logits):
         what = f"the probabilities of all cliques' states in {rows} rows of evidence, of which fewer may be asked for"
         check_table_entries("value", f"{what} at a time", rows * plan.table_size)

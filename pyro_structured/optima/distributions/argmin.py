@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.argument_checks import check_vector, expanded_batch
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.structures.every_entry import EveryEntry
@@ -55,7 +56,7 @@ class Argmin(TorchDistribution):
                 f"costs: expected shape (..., {', '.join(map(str, problem.cost_shape))}), got {tuple(costs.shape)}"
             )
         try:
-            batch_shape = torch.Size(torch.broadcast_shapes(costs.shape[:-rank], problem.batch_shape))
+            batch_shape = broadcast_shapes(costs.shape[:-rank], problem.batch_shape)
         except RuntimeError:
             raise ValueError(
                 f"problem: expected a batch shape that broadcasts with that of costs, {tuple(costs.shape[:-rank])}, "
@@ -81,7 +82,7 @@ class Argmin(TorchDistribution):
     @staticmethod
     def infer_shapes(costs: torch.Size, problem: Problem) -> tuple[torch.Size, torch.Size]:  # type: ignore[override]
         """Batch and event shape from the shape of the costs."""
-        batch_shape = torch.broadcast_shapes(costs[: len(costs) - len(problem.cost_shape)], problem.batch_shape)
+        batch_shape = broadcast_shapes(costs[: len(costs) - len(problem.cost_shape)], problem.batch_shape)
         return torch.Size(batch_shape), problem.event_shape
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.exact_optimum_probability import EXCHANGE, pair_moments
 from pyro_structured.optima.distributions.plackett_luce import OrderedCosts, ordered_costs, plackett_luce
@@ -105,7 +106,7 @@ def _two_by_two(problem: Matching, base: Any) -> Callable[[Tensor], Tensor] | No
     def draw(value: Tensor) -> Tensor:
         is_larger = (value[..., 0] == 0) == problem.maximize
         # Of a draw without a condition, what does not depend on the difference is kept.
-        batch = torch.broadcast_shapes(is_larger.shape, base.batch_shape)
+        batch = broadcast_shapes(is_larger.shape, base.batch_shape)
         free = base.expand(batch).sample().detach().double().flatten(-2)
         zero = -mean / scale
         low, high = torch.where(is_larger, zero, -torch.inf), torch.where(is_larger, torch.inf, zero)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
 from pyro_structured.optima.distributions.plackett_luce import ordered_costs, plackett_luce
@@ -192,7 +193,7 @@ def _reshapes(base: td.TransformedDistribution) -> bool:
 def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[LineVariables, torch.Size]:
     """Costs as variables with parameters of shape ``(N, n)``, and the shape of the N rows."""
     rank = len(problem.cost_shape)
-    rows = torch.broadcast_shapes(batch, *(parameter.shape[:-rank] for parameter in entries.parameters))
+    rows = broadcast_shapes(batch, *(parameter.shape[:-rank] for parameter in entries.parameters))
     parameters = [_flat(parameter, rows, problem.cost_shape) for parameter in entries.parameters]
     # A large common part of the locations would cost precision.
     common = [parameters[index].detach()[:, :1] for index in entries.locations[:1]]

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, constraints
 from pyro_structured.foundation.distributions.argument_checks import expanded_batch
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.structures.representation import represent
@@ -111,7 +112,7 @@ class RandOM(TorchDistribution):
             raise ValueError(f"estimator: expected an estimator, such as ShellSMC(1000), or None, got {estimator!r}")
         _check_costs(base, problem)
         try:
-            batch_shape = torch.Size(torch.broadcast_shapes(base.batch_shape, problem.batch_shape))
+            batch_shape = broadcast_shapes(base.batch_shape, problem.batch_shape)
         except RuntimeError:
             raise ValueError(
                 f"problem: expected a batch shape that broadcasts with that of base, {tuple(base.batch_shape)}, got "
@@ -167,7 +168,7 @@ class RandOM(TorchDistribution):
             return self.estimate_log_prob(value)[0]
         if self._validate_args:
             self._validate_sample(value)
-        shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
+        shape = broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return exact.log_prob(value).expand(shape).to(torch.promote_types(exact.like.dtype, torch.float32))
 
     def estimate_log_prob(self, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,7 +187,7 @@ class RandOM(TorchDistribution):
             )
         if self._validate_args:
             self._validate_sample(value)
-        shape = torch.broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
+        shape = broadcast_shapes(value.shape[: value.dim() - len(self.event_shape)], self.batch_shape)
         return estimated_log_prob(
             self.estimator, self.base.expand(shape), self.problem.expand(shape), value.expand(shape + self.event_shape)
         )

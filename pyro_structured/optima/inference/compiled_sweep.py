@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.optima.inference.cost_conditionals import MixtureCosts
 from pyro_structured.optima.inference.cost_family import CostFamily
@@ -91,7 +92,7 @@ def _base(
     base = family.base
     if shift is not None:
         parts = base[..., :4], shift.unsqueeze(-1), base[..., 5:]
-        base = torch.cat([part.expand(*torch.broadcast_shapes(base.shape[:-1], shift.shape), -1) for part in parts], -1)
+        base = torch.cat([part.expand(*broadcast_shapes(base.shape[:-1], shift.shape), -1) for part in parts], -1)
     uniform = torch.rand_like(costs) if uniform is None else uniform
     return (
         # As mixtures, whose components' family is a number of the base, so that there is one compiled function.

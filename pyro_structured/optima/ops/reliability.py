@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE, log_add
 
 # Largest number of nodes of components with cycles.
@@ -131,14 +132,14 @@ def _from_table(log_open: Tensor, log_closed: Tensor, labels: Tensor) -> Tensor:
     nodes = torch.arange(number, device=labels.device)
     sets = ((labels.unsqueeze(-2) == nodes.unsqueeze(-1)).long() << nodes).sum(-1)
     table = log_connected(log_open, log_closed)
-    batch = torch.broadcast_shapes(table.shape[:-1], labels.shape[:-1])
+    batch = broadcast_shapes(table.shape[:-1], labels.shape[:-1])
     log_probs = table.expand(batch + (-1,)).gather(-1, sets.expand(batch + (-1,)))
     return log_probs.where(sets > 0, 0.0).sum(-1)
 
 
 def _by_component(pairs: set[frozenset[int]], log_open: Tensor, log_closed: Tensor, labels: Tensor) -> Tensor:
     """Log-probabilities that all components are connected; rows that share a component are computed together."""
-    batch = torch.broadcast_shapes(log_open.shape[:-2], labels.shape[:-1])
+    batch = broadcast_shapes(log_open.shape[:-2], labels.shape[:-1])
     flat = labels.expand(batch + labels.shape[-1:]).reshape(-1, labels.shape[-1])
     rows_of: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for row, assigned in enumerate(flat.tolist()):

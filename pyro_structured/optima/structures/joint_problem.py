@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.optima.solvers.separation import widest_separation
 from pyro_structured.optima.structures.box import Box
 from pyro_structured.optima.structures.every_entry import EveryEntry
@@ -56,7 +57,7 @@ class JointProblem(Problem):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.cost_shape = problems[0].cost_shape
-        self.batch_shape = torch.Size(torch.broadcast_shapes(*(problem.batch_shape[1:] for problem in problems)))
+        self.batch_shape = broadcast_shapes(*(problem.batch_shape[1:] for problem in problems))
         self._problems = tuple(_expanded(problem, self.batch_shape) for problem in problems)
         self.event_shape = torch.Size(
             [sum(problem.batch_shape[0] * problem.event_shape.numel() for problem in problems)]
@@ -122,7 +123,7 @@ class JointProblem(Problem):
         """
         device, value = value.device, value.cpu()
         bounds = [torch.as_tensor(bound).double().cpu() for bound in (low, high)]
-        shape = torch.broadcast_shapes(self._batch(value=value) + self.cost_shape, *(bound.shape for bound in bounds))
+        shape = broadcast_shapes(self._batch(value=value) + self.cost_shape, *(bound.shape for bound in bounds))
         batch = torch.Size(shape[: len(shape) - len(self.cost_shape)])
         lows, highs = (bound.expand(shape).reshape(batch.numel(), self.cost_shape.numel()) for bound in bounds)
         rows, values = self.flatten(batch), value.expand(batch + self.event_shape).reshape(len(lows), *self.event_shape)

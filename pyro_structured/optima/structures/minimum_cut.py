@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_last_axis, check_size, checked_edges
 from pyro_structured.optima.solvers.minimum_cut import solve_minimum_cut
 from pyro_structured.optima.structures.box import Box
@@ -85,7 +86,7 @@ class MinimumCut(Problem):
         vectors = {"unary0": unary0, "unary1": unary1, "edges": edges}
         for (name, vector), size in zip(vectors.items(), self._sizes(), strict=True):
             check_last_axis(name, vector, size)
-        batch = torch.broadcast_shapes(*(vector.shape[:-1] for vector in vectors.values()))
+        batch = broadcast_shapes(*(vector.shape[:-1] for vector in vectors.values()))
         return torch.cat([vector.expand(batch + vector.shape[-1:]) for vector in vectors.values()], -1)
 
     def split(self, costs: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.structures.immutable import Immutable
 from pyro_structured.foundation.structures.representation import Represented
@@ -116,7 +117,7 @@ class Problem(Represented, Immutable, ABC):
         self._batch(costs, value)
         # Costs that both values incur cancel before rounding; infinite costs that neither incurs do not matter.
         differences = (self.incidence(value) - self.incidence(self.solve(costs))) * self._sign
-        relevant = self._relevant(costs).expand(torch.broadcast_shapes(costs.shape, differences.shape))
+        relevant = self._relevant(costs).expand(broadcast_shapes(costs.shape, differences.shape))
         terms = (relevant * differences).masked_fill(differences == 0, 0.0)
         finite = relevant.masked_fill(relevant.isinf(), 0.0).flatten(-len(self.cost_shape))
         same = (differences == 0).flatten(-len(self.cost_shape))
@@ -263,7 +264,7 @@ class Problem(Represented, Immutable, ABC):
             if axes == batch:
                 continue
             try:
-                batch = torch.Size(torch.broadcast_shapes(batch, axes))
+                batch = broadcast_shapes(batch, axes)
             except RuntimeError:
                 raise ValueError(
                     f"{name}: expected leading axes that broadcast with {tuple(batch)}, got {tuple(axes)}"
