@@ -42,6 +42,10 @@ CASES = {
     "rates, x ~ Exponential(exp(s f))": (1.0, lambda s, f: dist.Exponential((s * f).exp())),
     "rates, x ~ Gamma(2, exp(s f))": (1.0, lambda s, f: dist.Gamma(torch.tensor(2.0).double(), (s * f).exp())),
     "both, x ~ Normal(s f, exp(s / 2))": (1.0, lambda s, f: dist.Normal(s * f, (s / 2).exp())),
+    "windows, x ~ TruncatedNormal(0, 1, s f - 1, s f + 1)": (
+        1.0,
+        lambda s, f: TruncatedNormal(0.0, 1.0, s * f - 1, s * f + 1),
+    ),
     "upper ends, x ~ Uniform(.3 f, .3 f + exp(s))": (0.0, lambda s, f: dist.Uniform(0.3 * f, 0.3 * f + s.exp())),
 }
 

@@ -24,6 +24,7 @@ from pyro_structured.foundation.distributions.independent_parts import entry_dis
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
+from pyro_structured.optima.inference.bounded_track import BoundedPath, BoundedTrack, log_mass_between
 from pyro_structured.optima.inference.noncentered_costs import (
     location_and_scale,
     noise_curvature,
@@ -64,6 +65,8 @@ class CostTrack:
 
     Bounds of truncated normal costs move as their locations and scales would move them, or stay. Those that stay leave
     an interval of x, as inverse sets do, and the probability between bounds, a function of t, divides the density.
+    Where bounds stay while x moves along the incidence of optima, or move by themselves, there is another track, a
+    :class:`~pyro_structured.optima.inference.bounded_track.BoundedTrack`.
 
     The places of the table of each row are a lattice with a random phase, so that from all points of a curve, the same
     tables are as likely, but for where they begin and end, which is where the density has fallen by exp(-33).
@@ -73,8 +76,7 @@ class CostTrack:
         distribution begins with ``rows``.
     :param Tensor change: v, zero where locations stay, the same shape.
     :param Tensor growth: c, the change of the logarithms of the scales, the same shape; zero where scales stay.
-    :param stays: Whether lower and upper bounds of truncated normal costs stay while costs move, booleans of the same
-        shape; ``None``: they move, too.
+    :param BoundedPath path: Locations, scales and bounds of truncated normal costs; ``None`` for others.
     :param Problem problem: The problem.
     :param Tensor value: Optima of the costs.
     :param incidence: Incidence of the optima of all rows, of the shape of the costs, if these are to move along it;
@@ -93,17 +95,18 @@ class CostTrack:
         costs: Tensor,
         change: Tensor,
         growth: Tensor,
-        stays: tuple[Tensor, Tensor] | None,
+        path: BoundedPath | None,
         problem: Any,
         value: Tensor,
         incidence: Tensor | None,
         dtype: torch.dtype,
     ) -> None:
         self._base, self._costs, self._change, self._growth, self._dtype = base, costs, change, growth, dtype
-        self._stays, self._incidence = stays, incidence
+        self._path, self._incidence = path, incidence
+        self._is_apart = path is not None and path.is_apart
         self._step, self._rate = change, growth
         # Fewer where each takes more work: a chord, or the probabilities between bounds.
-        self.num_places = PLACES if incidence is None and stays is None else FEW_PLACES
+        self.num_places = PLACES if incidence is None and not self._is_apart else FEW_PLACES
         self._axes = tuple(range(costs.dim() - len(problem.cost_shape), costs.dim()))
         self._loc, self._scale = _parameters(base, costs)
         self._offset = costs - self._loc
@@ -136,12 +139,12 @@ class CostTrack:
         if self._table is None:
             return torch.zeros_like(distance)
         mass = self._table.log_mass(*self._ends_at(distance))
-        if self._stays is not None:
+        if self._is_apart:
             # Of an interval that is all tail, too: the density is divided by a mass as small.
             infinity = mass.new_full((*mass.shape[:-1], 1), torch.inf)
             mass = mass.masked_fill(mass < self._table.log_mass(-infinity, infinity) - DROP, -torch.inf)
         total = mass.masked_fill(~self._moves.unsqueeze(-1), 0.0).reshape(-1, len(distance)).sum(0)
-        return total if self._stays is None else total - self._log_normaliser(distance)
+        return total - self._log_normaliser(distance) if self._is_apart else total
 
     def draw(self, distance: float) -> tuple[Tensor, Tensor]:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
@@ -192,13 +195,7 @@ class CostTrack:
         is_straight = bool((bend <= rounding * (self._change.abs() + _deviations(self._scale, bend))).all())
         if not is_straight or not torch.allclose(scale, self._scale * torch.exp(distance * growth), rounding, 0.0):
             return False
-        if not _is_truncated(base):
-            return True
-        found = _bounds_along(self._base, base, distance, self._change, self._growth, rounding)
-        return all(
-            bool((follows if stays is None else torch.where(stays, remains, follows)).all())
-            for (follows, remains), stays in zip(found, self._stays or (None, None), strict=True)
-        )
+        return self._path is None or self._path.leads_to(base, distance, rounding)
 
     def _ends_at(self, distance: Tensor) -> tuple[Tensor, Tensor]:
         """Ends of the intervals of x at distances t of shape ``(M,)``, shape ``rows + (M,)``."""
@@ -227,23 +224,15 @@ class CostTrack:
         end = origin + (end.clamp(min=-1.0).log1p() if self._multiplies else end)
         low, high = torch.full_like(end, -torch.inf), torch.full_like(end, torch.inf)
         low, high = (end, high) if self._problem.maximize else (low, end)
-        if self._stays is not None:
-            least, most = self._bounds(*self._stays)
-            first, last = self._interval(least, most, loc + offset, direction)
-            # Others move with t alone.
-            is_outside = (direction == 0) & ((loc + offset < least) | (loc + offset > most))
-            last = last.masked_fill(is_outside.flatten(1 + self._axes[0]).any(-1), -torch.inf)
-            low, high = torch.maximum(low, first), torch.minimum(high, last)
-            low = torch.minimum(low, high)
         return low.movedim(0, -1).contiguous(), high.movedim(0, -1).contiguous()
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:
         """Ends of the interval of x + t that the inverse set allows, and bounds that stay."""
         low, high = self._inverse_set_ends()
-        if self._stays is None:
+        if self._path is None or not self._is_apart:
             return low, high
-        first, last = self._interval(*self._bounds(*self._stays), self._costs, self._step)
+        first, last = self._interval(*self._bounds(self._path.has_low, self._path.has_high), self._costs, self._step)
         return torch.maximum(low, first), torch.minimum(high, last)
 
     def _inverse_set_ends(self) -> tuple[Tensor, Tensor]:
@@ -261,7 +250,8 @@ class CostTrack:
         """The density of x on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
         spacing = self._spacing().unsqueeze(-1)
         phase = torch.rand_like(spacing)
-        bounds = support_bounds(self._base) if self._stays is None else self._bounds(*(~stays for stays in self._stays))
+        path = self._path
+        bounds = support_bounds(self._base) if path is None else self._bounds(~path.has_low, ~path.has_high)
         first, last = (end.unsqueeze(-1) for end in self._interval(*bounds, self._costs, self._step))
         count = FIRST_PLACES
         while count <= MOST_PLACES:
@@ -341,22 +331,12 @@ class CostTrack:
 
     def _log_normaliser(self, distance: Tensor) -> Tensor:
         """Logarithms of the probability between bounds, all costs together, at distances t of shape ``(M,)``."""
-        assert self._stays is not None
-        low, high = (bound.expand(self._costs.shape) for bound in support_bounds(self._base))
-        chosen = self._stays[0] | self._stays[1]
-        loc, scale, change, growth, low, high, low_stays, high_stays = (
-            numbers[chosen] for numbers in (self._loc, self._scale, self._change, self._growth, low, high, *self._stays)
-        )
+        assert self._path is not None
+        path = self._path.of(self._path.has_low | self._path.has_high)
         masses = []
-        for part in distance.split(max(1, AT_ONCE // max(1, len(loc)))):
-            t = part.unsqueeze(-1)
-            path = loc, change, growth, t
-            least, most = (
-                torch.where(low_stays, low, _moved(low, *path)),
-                torch.where(high_stays, high, _moved(high, *path)),
-            )
-            place, spread = loc + t * change, scale * torch.exp(t * growth)
-            masses.append(_log_mass((least - place) / spread, (most - place) / spread).sum(-1))
+        for part in distance.split(max(1, AT_ONCE // max(1, len(path.loc)))):
+            loc, scale, low, high = path.at(part.unsqueeze(-1))
+            masses.append(log_mass_between((low - loc) / scale, (high - loc) / scale).sum(-1))
         return torch.cat(masses)
 
 
@@ -368,11 +348,11 @@ def cost_track(
     problem: Any,
     value: Tensor,
     dtype: torch.dtype,
-) -> CostTrack | None:
-    """The track of costs along a line of parameters, or ``None`` where bounds of truncated normal costs neither stay
-    nor follow, a distribution does not tell rows apart, or the family of costs has no tracks; and where neither
-    locations nor scales stay, or scales of a row grow by different factors, if coefficients of the problem are other
-    than zeros and ones, some optimum incurs no costs, or, for the latter, costs of a row are jointly normal.
+) -> CostTrack | BoundedTrack | None:
+    """The track of costs along a line of parameters, or ``None`` where a distribution does not tell rows apart, or the
+    family of costs has no tracks; and where neither locations nor scales stay, scales of a row grow by different
+    factors, or bounds of truncated normal costs move by themselves, if coefficients of the problem are other than zeros
+    and ones, some optimum incurs no costs, or, for different factors, costs of a row are jointly normal.
 
     :param base: Distribution of the costs at the present parameters.
     :param other: Distribution at other parameters of the line.
@@ -404,19 +384,18 @@ def cost_track(
         if not bool((factors > 0).all()) or not bool(factors.isfinite().all()):
             return None
         growth = factors.log() / distance
-    stays = None
-    if _is_truncated(base):
-        found = _bounds_along(base, other, distance, change, growth, rounding)
-        if not all(bool((follows | remains).all()) for follows, remains in found):
-            return None
-        low_stays, high_stays = (~follows for follows, _ in found)
-        stays = (low_stays, high_stays) if bool((low_stays | high_stays).any()) else None
+    path = None
+    if isinstance(entry_distribution(base), TruncatedNormal):
+        path = BoundedPath.between(base, other, distance, change, growth, rounding)
     incidence = None
-    if not is_straight or _is_narrow(base, problem):
+    is_apart = path is not None and path.is_apart and not (is_straight and path.stays)
+    if is_apart or not is_straight or _is_narrow(base, problem):
         incidence = _incidence(costs, problem, value)
-        if incidence is None and not is_straight:
+        if incidence is None and (is_apart or not is_straight):
             return None
-    track = CostTrack(base, costs, change, growth, stays, problem, value, incidence, dtype)
+    if path is not None and incidence is not None and is_apart:
+        return BoundedTrack(path, costs, problem, value, incidence, rounding)
+    track = CostTrack(base, costs, change, growth, path, problem, value, incidence, dtype)
     return track if track.is_complete else None
 
 
@@ -438,38 +417,6 @@ def _incidence(costs: Tensor, problem: Any, value: Tensor) -> Tensor | None:
     incidence: Tensor = problem.incidence(value).to(costs).expand(costs.shape)
     rows = costs.dim() - len(problem.cost_shape)
     return incidence if bool((incidence != 0).flatten(rows).any(-1).all()) else None
-
-
-def _is_truncated(base: Any) -> bool:
-    return isinstance(entry_distribution(base), TruncatedNormal)
-
-
-def _bounds_along(
-    base: Any, other: Any, distance: float, change: Tensor, growth: Tensor, rounding: float
-) -> list[tuple[Tensor, Tensor]]:
-    """Whether lower bounds follow locations and scales, and whether they remain; and the same of upper bounds."""
-    loc, scale = _parameters(base, change)
-    error, found = rounding * (change.abs() + scale), []
-    for bound, there in zip(support_bounds(base), support_bounds(other), strict=True):
-        moved = _moved(bound, loc, change, growth, change.new_tensor(distance))
-        follows, remains = ((there == place) | ((there - place).abs() <= error) for place in (moved, bound))
-        found.append((follows, remains))
-    return found
-
-
-def _log_mass(low: Tensor, high: Tensor) -> Tensor:
-    """Logarithms of normal probabilities between bounds, with fewer digits where these are close to each other than
-    :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` has, in a third of its time.
-    """
-    is_upper = low + high > 0
-    low, high = torch.where(is_upper, -high, low), torch.where(is_upper, -low, high)
-    below: Tensor = torch.special.log_ndtr(high)
-    return below + (-torch.expm1(torch.special.log_ndtr(low) - below)).log()
-
-
-def _moved(bound: Tensor, loc: Tensor, change: Tensor, growth: Tensor, distance: Tensor) -> Tensor:
-    """Bounds that follow locations and scales to a distance."""
-    return loc + (bound - loc) * torch.exp(distance * growth) + distance * change
 
 
 def _is_alike(base: Any, other: Any, rounding: float) -> bool:

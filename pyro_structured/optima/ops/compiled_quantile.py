@@ -1,8 +1,10 @@
 """Quantiles and probabilities of standard normal variables between bounds, one at a time, for compiled loops."""
 
-__all__ = ["compiled_quantile", "log_mix", "log_normal_mass"]
+__all__ = ["compiled_quantile", "fill_quantiles", "log_mix", "log_normal_mass"]
 
 import math
+
+import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.truncated_normal import NARROW, NEWTON_STEPS
@@ -49,10 +51,30 @@ def compiled_quantile(uniform: float, low: float, high: float) -> float:
 
     Wichura (1988): *Algorithm AS 241: the percentage points of the normal distribution.* Applied Statistics.
     """
+    return _quantile(uniform, 1 - uniform, low, high)
+
+
+@compiled
+def fill_quantiles(below: np.ndarray, above: np.ndarray, low: np.ndarray, high: np.ndarray, found: np.ndarray) -> None:
+    """Fills in quantiles of standard normal variables between two bounds.
+
+    :param np.ndarray below: Probabilities below them, float64, shape ``(N,)``; ``above``, those above.
+    :param np.ndarray low: Numbers or -inf, float64, shape ``(M, N)``; ``high``, larger numbers or +inf.
+    :param np.ndarray found: Shape ``(M, N)``.
+
+    O(M · N).
+    """
+    for m in range(len(found)):
+        for n in range(len(below)):
+            found[m, n] = _quantile(below[n], above[n], low[m, n], high[m, n])
+
+
+@compiled
+def _quantile(share: float, rest: float, low: float, high: float) -> float:
     if low + high > 0:
-        quantile = -_lower_quantile(1 - uniform, uniform, -high, -low)
+        quantile = -_lower_quantile(rest, share, -high, -low)
     else:
-        quantile = _lower_quantile(uniform, 1 - uniform, low, high)
+        quantile = _lower_quantile(share, rest, low, high)
     return max(min(quantile, high), low)
 
 

@@ -21,6 +21,7 @@ from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.inference import Checkpoint, ConstrainedSlice, Gibbs, Interweave
 from pyro_structured.optima.inference import cost_track as tracks
 from pyro_structured.optima.inference import interweave
+from pyro_structured.optima.inference.bounded_track import BoundedTrack
 from pyro_structured.optima.inference.cost_track import cost_track
 from pyro_structured.optima.inference.interweave import ParameterSpread
 from pyro_structured.optima.inference.noncentered_costs import location_and_scale, noise_transform
@@ -387,10 +388,26 @@ ON_TRACKS = {
     "scales of bounded entries": (lambda psi: TruncatedNormal(0.0, (psi * SLOPES).exp(), 0.0).to_event(1), True),
     "scales of entries": (lambda psi: dist.Normal(SLOPES, (psi * SLOPES).exp()).to_event(1), True),
     "lengths of entries": (lambda psi: dist.Uniform(0 * SLOPES, (psi * SLOPES).exp()).to_event(1), True),
+    "moving windows": (lambda psi: TruncatedNormal(0.3, 0.7, psi * SLOPES - 1, psi * SLOPES + 1).to_event(1), False),
+    "ends of truncated costs": (
+        lambda psi: TruncatedNormal(0.3, 0.7, 0.02 * psi * SLOPES - 1, 0.03 * psi + 2).to_event(1),
+        False,
+    ),
+    "lower ends": (lambda psi: TruncatedNormal(SLOPES, 1.0, 0.5 * psi - 1).to_event(1), False),
+    "upper ends without lower ones": (
+        lambda psi: TruncatedNormal(SLOPES, 1.0, -torch.inf, psi * SLOPES + 1).to_event(1),
+        False,
+    ),
+    "ends, locations and scales": (
+        lambda psi: TruncatedNormal(
+            0.1 * psi * SLOPES, (psi / 2).exp(), 0.02 * psi - 2, followed(0.1 * psi * SLOPES + 3)[1]
+        ).to_event(1),
+        True,
+    ),
 }
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
 # These move along the incidence of optima, so problems have coefficients of 0 and 1.
-CURVED = list(ON_TRACKS)[-15:]
+CURVED = list(ON_TRACKS)[-20:]
 
 
 STAY = [list(ON_TRACKS)[place] for place in (0, 3, 4, 7, 9, 10, 11, 12)]
@@ -528,7 +545,8 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
     # Cholesky factors grow as their first entries.
     growth = ((scales[0] / scales[1]).log().reshape(2, -1)[:, :3] / 0.3 * grows).expand(2, 3)
     growth = growth[:, :1].expand(2, 3) if "jointly" in name else growth
-    first, last = track._table.ends
+    is_bounded = isinstance(track, BoundedTrack)
+    first, last = (track._least.clamp(min=-10), track._most.clamp(max=10)) if is_bounded else track._table.ends
     places = first + (last - first) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
     distances, expected = (0.0, -0.3, 0.1, 0.4), []
     for distance in distances:
@@ -537,8 +555,15 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
         low, high = support_bounds(at)
         inside = ((moved >= low) & (moved <= high)).all(-1) & problem.expand((4000, 2)).contains(moved, value)
         # With the Jacobian, of two costs of each row that are multiplied, and of those that the parameter moves.
-        volume = 2 * places * track._multiplies + distance * growth.sum(-1)
-        weights = at.log_prob(moved.maximum(low).minimum(high)) + volume
+        within = moved.maximum(low).minimum(high)
+        if is_bounded:
+            # The density and the Jacobian of costs that hold their quantile cancel.
+            held, unit = value == 0, track.costs_at(torch.ones(2), distance) - track.costs_at(torch.zeros(2), distance)
+            quantiles = [at.base_dist.cdf(within)[..., held], here.base_dist.cdf(costs)[held].expand(4000, -1)]
+            torch.testing.assert_close(*quantiles, rtol=1e-9, atol=1e-12)
+            weights = (at.base_dist.log_prob(within) + unit.log()).where(~held, torch.zeros(())).sum(-1)
+        else:
+            weights = at.log_prob(within) + distance * growth.sum(-1) + 2 * places * track._multiplies
         expected.append(weights.masked_fill(~inside, -math.inf).logsumexp(0).sum())
     tables = track.log_mass(torch.tensor(distances).double())
     assert torch.stack(expected).isfinite().sum() >= 2

@@ -1,0 +1,290 @@
+"""Curves through truncated normal costs whose bounds do not follow their locations and scales."""
+
+__all__ = ["BoundedPath", "BoundedTrack", "log_mass_between"]
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.optima.ops.truncated_normal import (
+    log_interval_mass,
+    truncated_from_log_odds,
+    truncated_log_odds,
+    truncated_quantile,
+)
+
+# Number of places at which densities along a line are tabulated; each takes a chord.
+PLACES = 17
+# Standard deviations below which a row's coordinate of the noise has no probability.
+REACH = 40.0
+
+
+class BoundedPath(NamedTuple):
+    """Locations, scales and bounds of truncated normal costs along a line of parameters, tensors of one shape.
+
+    Locations change by ``change`` with each unit of the distance t, logarithms of scales by ``growth``. Bounds follow
+    both, but for those that ``has_low`` and ``has_high`` mark, which change by ``low_change`` and ``high_change``.
+    """
+
+    loc: Tensor
+    scale: Tensor
+    change: Tensor
+    growth: Tensor
+    low: Tensor
+    high: Tensor
+    low_change: Tensor
+    high_change: Tensor
+    has_low: Tensor
+    has_high: Tensor
+
+    @classmethod
+    def between(
+        cls, base: Any, other: Any, distance: float, change: Tensor, growth: Tensor, rounding: float
+    ) -> "BoundedPath":
+        """The path through two distributions.
+
+        :param float distance: Distance of the second one.
+        :param float rounding: Error that rounding explains, relative to changes and scales.
+        """
+        entries = entry_distribution(base)
+        loc, scale = (each.detach().double().expand(change.shape) for each in (entries.loc, entries.scale))
+        error, ends, changes, apart = rounding * (change.abs() + scale), [], [], []
+        for pair in zip(support_bounds(base), support_bounds(other), strict=True):
+            bound, there = (each.detach().double().expand(change.shape) for each in pair)
+            followed = _followed(bound, loc, change, growth, change.new_tensor(distance))
+            follows, stays = ((there == place) | ((there - place).abs() <= error) for place in (followed, bound))
+            ends.append(bound)
+            apart.append(~follows)
+            changes.append(((there - bound) / distance).masked_fill(follows | stays, 0.0))
+        return cls(loc, scale, change, growth, *ends, *changes, *apart)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether some bound of a cost does not follow its location and scale."""
+        return bool((self.has_low | self.has_high).any())
+
+    @property
+    def stays(self) -> bool:
+        """Whether bounds that do not follow stay where they are."""
+        return not bool(((self.low_change != 0) | (self.high_change != 0)).any())
+
+    def at(self, distance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Locations, scales, and bounds at distances that broadcast with the costs."""
+        path = self.loc, self.change, self.growth, distance
+        low = torch.where(self.has_low, self.low + distance * self.low_change, _followed(self.low, *path))
+        high = torch.where(self.has_high, self.high + distance * self.high_change, _followed(self.high, *path))
+        return self.loc + distance * self.change, self.scale * torch.exp(distance * self.growth), low, high
+
+    def of(self, chosen: Tensor) -> "BoundedPath":
+        """The path of some of the costs, which booleans mark."""
+        return BoundedPath(*(part[chosen] for part in self))
+
+    def leads_to(self, base: Any, distance: float, rounding: float) -> bool:
+        """Whether a distribution of costs at a distance has the bounds of the path."""
+        *_, low, high = self.at(self.loc.new_tensor(distance))
+        size = self.change.abs() + self.scale
+        for there, place, rate in zip(
+            support_bounds(base), (low, high), (self.low_change, self.high_change), strict=True
+        ):
+            error = (there - place).abs()
+            if not bool(((there == place) | (error <= rounding * (size + rate.abs()))).all()):
+                return False
+        return True
+
+
+def _followed(bound: Tensor, loc: Tensor, change: Tensor, growth: Tensor, distance: Tensor) -> Tensor:
+    """Bounds that follow locations and scales to a distance."""
+    return loc + (bound - loc) * torch.exp(distance * growth) + distance * change
+
+
+class BoundedTrack:
+    r"""Truncated normal costs of one site on surfaces through the present ones, one for each row, and their density as
+    parameters and bounds move.
+
+    Costs that the optimum does not incur hold their quantile as the distance t grows. Those that it incurs hold their
+    place between the bounds, :math:`w(x, t) = o(t) + u(t) ((w - o) / u + x)`: the origin o is the lower bound, and the
+    unit u the distance to the upper one; where there is no upper bound, the scale; o is the upper bound where there is
+    no lower one, and the location where there is none. Given t, the density of x is that of a normal variable between
+    two numbers, which bounds and a chord of the inverse set give: x is summed out in closed form.
+
+    :param BoundedPath path: Locations, scales and bounds along the line.
+    :param Tensor costs: Present costs w, double precision, shape ``rows + cost_shape``.
+    :param Problem problem: The problem, whose coefficients are zeros and ones.
+    :param Tensor value: Optima of the costs.
+    :param Tensor incidence: Incidence of the optima, of the shape of the costs; some in each row are not zero.
+    :param float rounding: Deviation from the path that rounding explains, relative to changes and scales.
+
+    A distance takes one quantile of each cost, and a chord.
+
+    :ivar int num_places: Number of places at which densities along the line are to be tabulated.
+    """
+
+    num_places = PLACES
+
+    def __init__(
+        self, path: BoundedPath, costs: Tensor, problem: Any, value: Tensor, incidence: Tensor, rounding: float
+    ) -> None:
+        self._path, self._costs, self._problem, self._value = path, costs, problem, value
+        self._incidence, self._rounding = incidence, rounding
+        self._axes = tuple(range(costs.dim() - len(problem.cost_shape), costs.dim()))
+        self._incurred = incidence != 0
+        held = path.of(~self._incurred)
+        self._held, self._log_odds = held, truncated_log_odds(costs[~self._incurred], *held[:2], held.low, held.high)
+        origin, unit = _origin_and_unit(path.loc, path.scale, path.low, path.high)
+        self._share = (costs - origin) / unit
+        # Least and largest x with which costs are between bounds.
+        least, most = ((bound - origin) / unit - self._share for bound in (path.low, path.high))
+        self._least = least.masked_fill(~self._incurred, -math.inf).amax(self._axes)
+        self._most = most.masked_fill(~self._incurred, math.inf).amin(self._axes)
+
+    def log_mass(self, distance: Tensor) -> Tensor:
+        """Logarithm of the probability that x is in its interval in all rows, up to a constant, at distances t of shape
+        ``(M,)``.
+        """
+        t = distance.to(self._costs).reshape(-1, *(1,) * self._costs.dim())
+        center, width, low, high, log_peak = self._given(t)
+        is_empty = low >= high
+        first, last = (low - center) / width, (high - center) / width
+        ends = first.masked_fill(is_empty, -1.0), last.masked_fill(is_empty, 1.0)
+        mass = log_interval_mass(*ends, ((high - low) / width).masked_fill(is_empty, 2.0))
+        mass = (mass + log_peak).masked_fill(is_empty, -math.inf)
+        return mass.flatten(1).sum(1)
+
+    def draw(self, distance: float) -> tuple[Tensor, Tensor]:
+        """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
+        center, width, low, high, _ = (part.squeeze(0) for part in self._given(self._at(distance)))
+        ends = (low - center) / width, (high - center) / width
+        place = truncated_quantile(torch.rand_like(center), *ends)
+        x = (center + width * place).maximum(low).minimum(high)
+        return x, self._log_density(x, center, width, *ends)
+
+    def log_density_here(self) -> Tensor:
+        """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0."""
+        center, width, low, high, _ = (part.squeeze(0) for part in self._given(self._at(0.0)))
+        ends = (low - center) / width, (high - center) / width
+        return self._log_density(torch.zeros_like(center), center, width, *ends)
+
+    def costs_at(self, x: Tensor, distance: float) -> Tensor:
+        """Costs w(x, t), shape ``rows + cost_shape``."""
+        origin, unit, held = self._moved(self._at(distance))
+        share = self._share + x.reshape(x.shape + (1,) * len(self._axes))
+        return torch.where(self._incurred, origin + unit * share, held).squeeze(0)
+
+    def log_weight(self, base: Any, x: Tensor, distance: float) -> Tensor:
+        """Logarithm of the density of costs w(x, t), given their distribution, and of the Jacobian, up to a constant;
+        -inf outside of the support.
+        """
+        costs, entries = self.costs_at(x, distance), entry_distribution(base)
+        if not bool(entries.support.check(costs).all()):
+            return x.new_full((), -math.inf)
+        _, unit, _ = self._moved(self._at(distance))
+        # The density of quantiles is always the same.
+        weight: Tensor = (entries.log_prob(costs).double() + unit.squeeze(0).log())[self._incurred].sum()
+        return weight
+
+    def fits(self, base: Any, distance: float) -> bool:
+        """Whether a distribution of costs at a distance t is the one that this track expects."""
+        entries = entry_distribution(base)
+        loc, scale, *_ = self._path.at(self._at(distance).squeeze(0))
+        rounding = self._rounding * max(1.0, abs(distance))
+        bend = (entries.loc.double() - loc).abs()
+        is_straight = bool((bend <= rounding * (self._path.change.abs() + self._path.scale)).all())
+        return (
+            is_straight
+            and torch.allclose(entries.scale.double().expand(scale.shape), scale, rounding, 0.0)
+            and self._path.leads_to(base, distance, rounding)
+        )
+
+    def _at(self, distance: float) -> Tensor:
+        """Distance with a leading axis, and as many as costs have."""
+        return self._costs.new_tensor(distance).reshape((1,) * (1 + self._costs.dim()))
+
+    def _moved(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Origins and units of costs, and costs with which those in it that are not incurred hold their quantile, shape
+        ``(M, *rows, *cost_shape)``, at distances of shape ``(M, 1, ...)``.
+        """
+        loc, scale, low, high = self._path.at(t)
+        origin, unit = _origin_and_unit(loc, scale, low, high)
+        held = origin.clone()
+        held[:, ~self._incurred] = _quantiles(self._log_odds, *self._held.at(t.reshape(-1, 1)))
+        return origin, unit, held
+
+    def _given(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Center and width of the normal density of x, least and largest x, and the logarithm of the integral of
+        densities and Jacobians over all x, each of shape ``(M, *rows)``, at distances of shape ``(M, 1, ...)``.
+        """
+        loc, scale, first, last = self._path.at(t)
+        origin, unit, held = self._moved(t)
+        here = torch.where(self._incurred, origin + unit * self._share, held)
+        slope = (unit / scale).masked_fill(~self._incurred, 0.0)
+        noise = ((here - loc) / scale).masked_fill(~self._incurred, 0.0)
+        precision = slope.square().sum(self._trailing)
+        center, width = -(noise * slope).sum(self._trailing) / precision, precision.rsqrt()
+        rest = noise + center.reshape(center.shape + (1,) * len(self._axes)) * slope
+        log_scale = torch.where(self._incurred, slope, 1.0).log() - log_mass_between(
+            torch.where(self._incurred, (first - loc) / scale, -math.inf),
+            torch.where(self._incurred, (last - loc) / scale, math.inf),
+        )
+        log_peak = (log_scale - rest.square() / 2).sum(self._trailing) + width.log()
+        low, high = (end.expand(center.shape) for end in (self._least, self._most))
+        # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
+        if self._problem.maximize:
+            start = torch.minimum(high, center + REACH * width)
+            low = torch.maximum(low, start + self._chord(here, start, unit)[0])
+        else:
+            start = torch.maximum(low, center - REACH * width)
+            high = torch.minimum(high, start + self._chord(here, start, unit)[1])
+        return center, width, low, high, log_peak
+
+    def _chord(self, here: Tensor, start: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+        direction = unit * self._incidence
+        costs = here + start.reshape(start.shape + (1,) * len(self._axes)) * direction
+        # Some distances may be out of reach: solvers would refuse the costs.
+        costs = torch.maximum(costs, torch.as_tensor(self._problem.cost_low).to(costs))
+        ends: tuple[Tensor, Tensor] = self._problem.chord(costs, self._value, direction)
+        return ends
+
+    @property
+    def _trailing(self) -> tuple[int, ...]:
+        """Axes of the costs of a row, behind an axis of distances."""
+        return tuple(axis + 1 for axis in self._axes)
+
+    @staticmethod
+    def _log_density(x: Tensor, center: Tensor, width: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        heights = -((x - center) / width).square() / 2 - width.log() - math.log(2 * math.pi) / 2
+        return (heights - log_interval_mass(low, high)).sum()
+
+
+def _origin_and_unit(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Origins and units of places between bounds."""
+    has_low, has_high = low.isfinite(), high.isfinite()
+    origin = torch.where(has_low, low, torch.where(has_high, high, loc))
+    return origin, torch.where(has_low & has_high, high - low, scale)
+
+
+def _quantiles(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Truncated normal variables whose distribution functions have given log-odds, shape ``(N,)``, from parameters of
+    shape ``(M, N)``.
+    """
+    run = compiled_function("optima.ops.compiled_quantile", "fill_quantiles")
+    if run is None or log_odds.device.type != "cpu":
+        return truncated_from_log_odds(log_odds, loc, scale, low, high)
+    tails = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
+    quantiles, ends = torch.empty_like(loc), ((bound - loc) / scale for bound in (low, high))
+    run(*(part.numpy() for part in tails), *(end.numpy() for end in ends), quantiles.numpy())
+    return torch.maximum(torch.minimum(loc + scale * quantiles, high), low)
+
+
+def log_mass_between(low: Tensor, high: Tensor) -> Tensor:
+    """Logarithms of normal probabilities between bounds, with fewer digits where these are close to each other than
+    :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` has, in a third of its time.
+    """
+    is_upper = low + high > 0
+    low, high = torch.where(is_upper, -high, low), torch.where(is_upper, -low, high)
+    below: Tensor = torch.special.log_ndtr(high)
+    return below + (-torch.expm1(torch.special.log_ndtr(low) - below)).log()
