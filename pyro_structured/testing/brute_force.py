@@ -33,7 +33,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import (
     check_dense,
     check_last_axis,

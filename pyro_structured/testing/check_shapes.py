@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints, kl_divergence
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.testing.distribution_case import (
     DistributionCase,
     Parameter,

@@ -17,11 +17,10 @@ from pyro_structured.counts.ops.compensated_sum import compensated_sum
 from pyro_structured.counts.ops.count_forest import CountForest
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import require
-from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
+from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
 EMPTY_SUPPORT = (

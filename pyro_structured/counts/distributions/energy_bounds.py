@@ -9,8 +9,8 @@ from pyro_structured.counts.distributions.recursive_cardinality import Recursive
 from pyro_structured.counts.ops.pair_bounds import PairBound, plan_pairs, tightest_bound
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.discrete_vector import result_dtype
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true, require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_size, checked_undirected_edges
 from pyro_structured.foundation.structures.immutable import Immutable
 from pyro_structured.foundation.structures.representation import Represented

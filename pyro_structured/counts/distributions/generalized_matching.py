@@ -18,9 +18,9 @@ from pyro_structured.counts.structures.subset_families import SubsetFamilies, ma
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_vector, joined_batch
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
 from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 EMPTY_SUPPORT = (

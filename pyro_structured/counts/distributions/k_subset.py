@@ -13,9 +13,9 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.counts.distributions.cardinality_potentials import check_counts
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.foundation.distributions.argument_checks import check_vector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 EMPTY_SUPPORT = (
     "k: expected a number of ones from 0 to the number of variables that infinite logits (clamps) allow, "

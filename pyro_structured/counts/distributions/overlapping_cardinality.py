@@ -16,9 +16,9 @@ from pyro_structured.counts.distributions.recursive_cardinality import Recursive
 from pyro_structured.counts.structures.nested_subsets import NestedSubsets
 from pyro_structured.counts.structures.subset_families import SubsetFamilies
 from pyro_structured.foundation.distributions.argument_checks import check_vector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import reweight
 from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import checked_sequence
 
 EMPTY_SUPPORT = (

@@ -25,7 +25,6 @@ from pyro_structured.counts.solvers.count_optimum import (
 from pyro_structured.counts.structures.subset_families import SubsetFamilies
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds, reweight
@@ -33,7 +32,7 @@ from pyro_structured.foundation.ops.log_space import centre_tables, safe_log
 from pyro_structured.foundation.ops.marginal_inference import infer_marginals
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require_support
-from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, narrow_repeated
+from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, broadcast_shapes, narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import check_positive
 
 # Bethe's log Z is a bound at a fixed point only; others hold for any split, and any mean field.

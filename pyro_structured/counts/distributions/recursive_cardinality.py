@@ -28,7 +28,6 @@ from pyro_structured.foundation.distributions.argument_checks import (
     joined_batch,
 )
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector, result_dtype
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.enumeration import enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import reweight
@@ -38,7 +37,7 @@ from pyro_structured.foundation.ops.private_members import (
     is_in_graph,
 )
 from pyro_structured.foundation.ops.requirements import any_true, require_support
-from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
+from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_last_axis
 
 EMPTY_SUPPORT = (

@@ -12,8 +12,8 @@ from torch.distributions import Distribution, constraints, transform_to
 
 from pyro_structured.counts.distributions.recursive_cardinality import RecursiveCardinality
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.representation import represent
 
 

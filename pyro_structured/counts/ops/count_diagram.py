@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Largest number of states of all variables together.
 MOST_STATES = 2**26

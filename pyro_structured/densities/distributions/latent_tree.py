@@ -25,10 +25,10 @@ from pyro_structured.densities.ops.latent_tree_passes import (
 from pyro_structured.densities.structures.hidden_tree import HiddenTree
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.requirements import any_true, require, require_support
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 EMPTY_SUPPORT = "transition_logits: expected a value of positive probability, but the support is empty"
 

@@ -14,8 +14,8 @@ from pyro_structured.densities.structures.block_tree import BlockTree
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT
 
 

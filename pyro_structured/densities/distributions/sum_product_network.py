@@ -22,11 +22,11 @@ from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY
 from pyro_structured.exchangeable.ops.forest_passes import forest_downward, forest_sample, forest_score, forest_upward
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import refuse_mapped_draws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import require, require_support
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Axes of the parameters after those of the batch: networks M, regions G, states K, variables n.
 AXES = {

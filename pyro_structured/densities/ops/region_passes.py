@@ -5,9 +5,9 @@ __all__ = ["log_product", "region_inward", "region_outward"]
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp, safe_log
 from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Largest absolute value of negative log-weights that are exponentiated without underflow.
 LARGEST_SPREAD = 600.0

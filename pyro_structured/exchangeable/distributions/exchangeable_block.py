@@ -12,10 +12,10 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.exchangeable.distributions.exchangeable_vector import EMPTY_SUPPORT, ExchangeableVector
 from pyro_structured.exchangeable.structures.statistic import Statistic
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_state_weights, check_vector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import require_support
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 class ExchangeableBlock(ExchangeableVector):

@@ -17,10 +17,10 @@ from pyro_structured.foundation.distributions.argument_checks import (
 )
 from pyro_structured.foundation.distributions.discrete_vector import exact_log_evidence, exact_log_prob
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 class ExchangeableMixture(MixtureVector, ExchangeableVector):

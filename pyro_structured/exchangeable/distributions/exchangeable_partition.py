@@ -24,10 +24,10 @@ from pyro_structured.exchangeable.ops.weighted_counts import (
 )
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence
 from pyro_structured.foundation.ops.requirements import require_support
 from pyro_structured.foundation.ops.user_frame import frames_below_user
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import checked_batch
 
 # Number of rows of data, times partitions, that are counted at once.

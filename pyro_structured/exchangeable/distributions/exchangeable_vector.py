@@ -11,9 +11,9 @@ from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.argument_checks import check_entries
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 EMPTY_SUPPORT = (
     "statistic_logits: expected at least one level of positive probability in every batch element, but the support is "

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.exchangeable.ops.level_sets import normalize
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Largest number of log weights of states that are kept; more are computed twice.
 STATES_AT_ONCE = 2**24

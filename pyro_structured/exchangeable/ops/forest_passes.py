@@ -5,8 +5,8 @@ __all__ = ["forest_downward", "forest_sample", "forest_score", "forest_upward"]
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 def forest_score(log_conditionals: Tensor, parents: Tensor, value: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ __all__ = ["choose_places", "complete_counts", "log_binomial", "log_multinomial"
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 def log_binomial(total: Tensor, chosen: Tensor, largest: int) -> Tensor:

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from pyro_structured.counts.ops.log_convolution import log_convolve, log_correlate, max_convolve
 from pyro_structured.exchangeable.ops.level_sets import normalize
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
-from pyro_structured.foundation.ops.vmap_rows import broadcast_rows
+from pyro_structured.foundation.ops.vmap_rows import broadcast_rows, broadcast_shapes
 
 
 class PairTree(NamedTuple):

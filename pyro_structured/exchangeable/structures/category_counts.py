@@ -24,9 +24,9 @@ from pyro_structured.exchangeable.ops.weighted_counts import (
 from pyro_structured.exchangeable.structures.partition import Partition
 from pyro_structured.exchangeable.structures.product import INSTEAD, Product
 from pyro_structured.exchangeable.structures.statistic import Statistic
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import log_odds
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_levels, check_size, checked_partition
 
 

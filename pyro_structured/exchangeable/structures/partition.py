@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.exchangeable.ops.weighted_counts import PairTree, pair_tree
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import (
     check_dense,
     check_last_axis,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.exchangeable.structures.statistic import Statistic
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_levels, checked_partition
 
 INSTEAD = "use ExchangeablePartition, whose blocks are independent, or fewer groups"

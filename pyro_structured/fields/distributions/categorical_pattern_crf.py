@@ -19,9 +19,9 @@ from pyro_structured.fields.ops.mean_field import mean_field_log_probs
 from pyro_structured.fields.solvers.field_optimum import FieldOptimum
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import check_entries, joined_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, number_of_labelings
 from pyro_structured.foundation.ops.log_space import safe_log
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 class CategoricalPatternCRF(FieldDistribution):

@@ -23,13 +23,12 @@ from pyro_structured.foundation.distributions.argument_checks import check_entri
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, DiscreteVector
 from pyro_structured.foundation.distributions.estimate_warning import warn_of_spread
 from pyro_structured.foundation.distributions.fisher_gradient import with_gradient_of
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import MOST_PIXELS, enumerate_values, is_enumerable
 from pyro_structured.foundation.ops.evidence import log_odds, no_evidence, reweight
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.requirements import any_true, require_support
 from pyro_structured.foundation.ops.user_frame import frames_below_user
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes, narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import check_size
 
 EMPTY_SUPPORT = (

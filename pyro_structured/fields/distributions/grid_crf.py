@@ -16,9 +16,9 @@ from pyro_structured.fields.solvers.field_cut import FieldCut
 from pyro_structured.fields.solvers.signed_graph import Unbalanced
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true, require_support
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Time of a cut of a small field, and of a pass for each pixel, however many fields there are; in units of the cost of a
 # pass for each field.

@@ -16,7 +16,7 @@ from pyro_structured.fields.distributions.grid_parameters import (
 )
 from pyro_structured.fields.structures.grid import Grid
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 class PatternCRF(FieldDistribution):

@@ -9,8 +9,8 @@ from torch.distributions import constraints
 from pyro_structured.fields.distributions.field_distribution import FieldDistribution
 from pyro_structured.fields.distributions.field_estimator import FieldEstimator
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 class RBM(FieldDistribution):

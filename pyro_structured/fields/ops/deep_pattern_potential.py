@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.pattern_potential import pattern_potential
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import all_labelings
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Numbers that are computed together.
 NUMBERS_AT_ONCE = 2**22

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.grid_passes import GridPass, forward, profile_marginals, trace_back
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Numbers of one message, which stay in the cache, and of all messages that are kept at a time.
 NUMBERS_AT_ONCE, NUMBERS_KEPT = 2**17, 2**24

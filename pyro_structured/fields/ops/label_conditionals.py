@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 def conditional_odds(field: Field, labels: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from pyro_structured.fields.ops.grid_inference import GridDraws, infer_grid, log_partition_of_grid, maximize_grid
 from pyro_structured.fields.ops.grid_passes import log_add
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import logsumexp
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # Numbers in one batch of fields: many for passes over grids, which make batches of their own; without penalties, as
 # many as stay in the cache of a processor.

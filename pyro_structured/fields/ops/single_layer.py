@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.fields.ops.field import Field, binary_states
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 def single_layer(field: Field) -> Field:

@@ -7,7 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_last_axis, check_size
 from pyro_structured.foundation.structures.representation import Represented
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_flag
 from pyro_structured.foundation.structures.representation import shortened
 

@@ -13,10 +13,9 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.argument_checks import check_entries, check_validation, expanded_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import merge_evidence
 from pyro_structured.foundation.ops.requirements import require, require_support
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes, narrow_repeated
 
 IMPOSSIBLE_EVIDENCE = (
     "value: expected evidence of positive probability in every batch element, but no value is compatible with it"

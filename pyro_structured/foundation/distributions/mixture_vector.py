@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, exact_log_evidence, exact_log_prob
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import draw_log
 from pyro_structured.foundation.ops.log_space import centre_tables, logsumexp
 from pyro_structured.foundation.ops.requirements import any_true, require
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 Mixture = TypeVar("Mixture", bound="MixtureVector")
 

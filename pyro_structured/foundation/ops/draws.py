@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
 from pyro_structured.foundation.ops.private_members import is_transformed
-from pyro_structured.foundation.ops.vmap_rows import merge_mapped
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes, merge_mapped
 
 
 def draw(weights: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
 """Functions of matrices, applied to tensors with any batch shape and under ``torch.vmap``."""
 
-__all__ = ["broadcast_rows", "map_rows", "merge_mapped", "narrow_repeated"]
+__all__ = ["broadcast_rows", "broadcast_shapes", "map_rows", "merge_mapped", "narrow_repeated"]
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
-
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 
 
 def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) -> list[Tensor]:
@@ -24,6 +23,28 @@ def map_rows(function: Callable[..., tuple[Tensor, ...]], *arguments: object) ->
         for x in arguments
     )
     return [tensor.reshape(batch + tensor.shape[1:]) for tensor in function(*rows)]
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> torch.Size:
+    """Shape to which all shapes are broadcast: :func:`torch.broadcast_shapes`, which takes longer than many a query.
+
+    :raises RuntimeError: if they do not broadcast.
+
+    Example::
+
+        >>> broadcast_shapes((3, 1), (2,), ())
+        torch.Size([3, 2])
+    """
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return torch.Size(torch.broadcast_shapes(*shapes))
+    joined = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for axis, size in enumerate(reversed(shape), 1):
+            if size != joined[-axis] and size != 1:
+                if joined[-axis] != 1:
+                    return torch.Size(torch.broadcast_shapes(*shapes))
+                joined[-axis] = size
+    return torch.Size(joined)
 
 
 def broadcast_rows(*tensors: Tensor) -> list[Tensor]:

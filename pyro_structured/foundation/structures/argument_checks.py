@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.ancestral_order import ancestral_order
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 # A statistic has a weight, and a size, for every level.
 MAX_LEVELS = 2**22

@@ -16,12 +16,11 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_vector, joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.evidence import no_evidence
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import any_true, require, require_support
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes, narrow_repeated
 from pyro_structured.foundation.structures.argument_checks import checked_sequence
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
 from pyro_structured.junction_trees.ops.clique_tables import spread_state_weights, sum_table, total_score

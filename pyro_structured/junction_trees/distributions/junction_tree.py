@@ -16,12 +16,11 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_data, check_vector
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.discrete_vector import IMPOSSIBLE_EVIDENCE, result_dtype
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.draws import KeptDraws
 from pyro_structured.foundation.ops.evidence import no_evidence, state_weights
 from pyro_structured.foundation.ops.log_space import centre_tables
 from pyro_structured.foundation.ops.requirements import require, require_support
-from pyro_structured.foundation.ops.vmap_rows import narrow_repeated
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes, narrow_repeated
 from pyro_structured.junction_trees.ops.clique_tables import (
     count_cliques,
     log_conditionals,

@@ -13,8 +13,8 @@ from torch.distributions.utils import lazy_property
 from pyro_structured.foundation.distributions.argument_checks import joined_batch
 from pyro_structured.foundation.distributions.categorical_vector import CategoricalVector
 from pyro_structured.foundation.distributions.mixture_vector import MixtureVector
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.evidence import no_evidence
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree, counted_plan
 from pyro_structured.junction_trees.distributions.junction_tree import EMPTY_SUPPORT, JunctionTree
 from pyro_structured.junction_trees.structures.clique_tree import CliqueTree

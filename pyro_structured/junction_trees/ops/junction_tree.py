@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.marginal_inference import MarginalPlan, infer_marginals
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.junction_trees.ops.chain_passes import Chain, infer_chain, multiply_chain, sample_chain
 from pyro_structured.junction_trees.ops.clique_plan import CliqueBlock, CliqueLevel, CliquePlan, split_runs
 from pyro_structured.junction_trees.ops.clique_walk import WeightedWalk

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from pyro_structured.foundation.distributions.argument_checks import check_vector, expanded_batch
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.differentiable_function import DifferentiableFunction
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.structures.every_entry import EveryEntry
 from pyro_structured.optima.structures.problem import Problem

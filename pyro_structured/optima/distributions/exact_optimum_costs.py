@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.optima.distributions.exact_optimum_probability import EXCHANGE, pair_moments
 from pyro_structured.optima.distributions.plackett_luce import OrderedCosts, ordered_costs, plackett_luce
 from pyro_structured.optima.ops.truncated_normal import truncated_quantile

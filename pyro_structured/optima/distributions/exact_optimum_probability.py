@@ -12,8 +12,8 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.optima.distributions.cost_entries import CostEntries, cost_entries
 from pyro_structured.optima.distributions.plackett_luce import ordered_costs, plackett_luce
 from pyro_structured.optima.ops.line_probability import LineVariables

@@ -12,9 +12,9 @@ from torch.distributions import Distribution, constraints
 from pyro_structured.foundation.distributions.argument_checks import expanded_batch
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.representation import represent
 from pyro_structured.optima.distributions.exact_optimum_probability import exact_log_prob
 from pyro_structured.optima.distributions.optimum_estimate import OptimumEstimator, estimated_log_prob

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.optima.inference.cost_conditionals import MixtureCosts
 from pyro_structured.optima.inference.cost_family import CostFamily
 from pyro_structured.optima.inference.independent_costs import IndependentCosts, ShiftedCosts

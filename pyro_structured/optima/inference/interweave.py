@@ -168,11 +168,11 @@ class Interweave(StepKernel):
     ones, or an optimum incurs no costs, either locations or scales have to stay, and the scales of a row to grow alike;
     as those of jointly normal costs have to everywhere. Locations of log-normal costs are scales, and so are rates;
     concentrations and degrees of freedom have to stay. Bounds of truncated normal costs have to stay, or to move as the
-    locations and scales do, or along straight lines, where coefficients are zeros and ones: then costs which the optimum
-    does not incur hold their quantile, and others their place between the bounds. Of Cauchy costs, or Student's t of few degrees of freedom, at least three of each row have
-    to move: a choice of one item has none of these moves. A shrinking slice that holds all noise, and asks whether
-    costs are inside, makes the other moves, with a run of the model for each density: few of the steps, or more, as
-    often as the first kind was refused while the chain warmed up.
+    locations and scales do, or along straight lines, where coefficients are zeros and ones: then costs which the
+    optimum does not incur hold their quantile, and others their place between the bounds. Of Cauchy costs, or Student's
+    t of few degrees of freedom, at least three of each row have to move: a choice of one item has none of these moves.
+    A shrinking slice that holds all noise, and asks whether costs are inside, makes the other moves, with a run of the
+    model for each density: few of the steps, or more, as often as the first kind was refused while the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.optima.solvers.separation import widest_separation
 from pyro_structured.optima.structures.box import Box
 from pyro_structured.optima.structures.every_entry import EveryEntry

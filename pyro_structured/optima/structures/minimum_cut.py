@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.argument_checks import check_last_axis, check_size, checked_edges
 from pyro_structured.optima.solvers.minimum_cut import solve_minimum_cut
 from pyro_structured.optima.structures.box import Box

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
 from pyro_structured.foundation.ops.requirements import any_true
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.immutable import Immutable
 from pyro_structured.foundation.structures.representation import Represented
 from pyro_structured.optima.ops.ray_shooting import chord

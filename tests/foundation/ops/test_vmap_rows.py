@@ -1,11 +1,11 @@
-"""Broadcast shapes against torch's."""
+"""Shapes to which others are broadcast, against torch."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyro_structured.foundation.ops.broadcast_shape import broadcast_shapes
+from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 
 
 @given(st.lists(st.lists(st.sampled_from([0, 1, 2, 3]), max_size=4).map(tuple), max_size=4))
