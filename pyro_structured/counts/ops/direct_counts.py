@@ -35,6 +35,7 @@ from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
 from pyro_structured.counts.ops.count_windows import cumulant, extreme_counts
 from pyro_structured.foundation.ops.draws import draw
 from pyro_structured.foundation.ops.freed_memory import keep_freed_memory
+from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 
 # Largest certified errors that are accepted: of log Z in units of max(1, |log Z|, sum |x|), and of a log-odds. The
@@ -196,7 +197,7 @@ def differentiable_posteriors(
     clamped = logits.isinf()
     # A variable that is clamped may have no weight at the other value.
     given_on, given_off = (each.masked_fill(clamped, 1.0) for each in (sums.given_on, sums.given_off))
-    odds = logits + tilts.unsqueeze(-1) + (given_on.log() - given_off.log())
+    odds = logits + tilts.unsqueeze(-1) + (safe_log(given_on) - safe_log(given_off))
     return torch.where(clamped, logits, odds), sums.counts
 
 
@@ -246,7 +247,10 @@ def _sum_products(logits: Tensor, count_logits: Tensor, tilts: Tensor, largest_c
     root, given_off, given_on = direct_passes(torch.sigmoid(tilted), torch.sigmoid(-tilted), weights, marginals)
     joint = root * weights
     mass = joint.sum(-1, keepdim=True)
-    counts = torch.nn.functional.pad(joint / mass, (0, count_logits.shape[-1] - largest_count - 1))
+    # Second derivatives of a quotient are divided by powers of the divisor.
+    unit = mass.detach()
+    shares = (joint / unit) / (mass / unit)
+    counts = torch.nn.functional.pad(shares, (0, count_logits.shape[-1] - largest_count - 1))
     return _Sums(mass, peak, given_off, given_on, counts)
 
 

@@ -14,6 +14,7 @@ from torch.distributions import constraints
 from pyro_structured.foundation.distributions.argument_checks import check_state_weights
 from pyro_structured.foundation.distributions.discrete_vector import DiscreteVector, exact_log_evidence
 from pyro_structured.foundation.ops.enumeration import ENUMERATION_CAP, enumerate_joint_states
+from pyro_structured.foundation.ops.log_space import safe_log
 from pyro_structured.foundation.structures.argument_checks import checked_indices
 
 Vector = TypeVar("Vector", bound="CategoricalVector")
@@ -111,16 +112,21 @@ class CategoricalVector(DiscreteVector):
         """Probabilities of the states of all variables, shape ``batch_shape + (n, largest cardinality)``, zeros past a
         variable's own.
         """
+        return self._cast(self._padded_marginals)
+
+    @property
+    def _padded_marginals(self) -> Tensor:
+        """Probabilities of all states, in double precision."""
         padded = torch.nn.functional.pad(self._single_marginals, (0, 1))
         sizes = torch.tensor(self._num_states, device=padded.device)
         states = torch.arange(max(self._num_states), device=padded.device)
         places = (sizes.cumsum(0) - sizes).unsqueeze(-1) + states
-        return self._cast(padded[..., torch.where(states < sizes.unsqueeze(-1), places, -1)])
+        return padded[..., torch.where(states < sizes.unsqueeze(-1), places, -1)]
 
     @property
     def marginal_logits(self) -> Tensor:
         """Logarithms of :attr:`marginals`, of the same shape."""
-        return self.marginals.log()
+        return self._cast(safe_log(self._padded_marginals))
 
     def marginals_of(self, variables: Iterable[int]) -> Tensor:
         """Joint probabilities of some variables.

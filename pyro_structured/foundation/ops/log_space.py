@@ -60,7 +60,10 @@ def safe_log(tensor: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return tensor.log()
     zero = tensor == 0
-    return tensor.masked_fill(zero, 1.0).log().masked_fill(zero, -math.inf)
+    tensor = tensor.masked_fill(zero, 1.0)
+    # Squares of small numbers, by which second derivatives are divided, would underflow.
+    unit = tensor.detach()
+    return ((tensor / unit).log() + unit.log()).masked_fill(zero, -math.inf)
 
 
 def centre_tables(count_logits: Tensor, sizes: Sequence[int]) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.line_probability import Terms
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
-from pyro_structured.optima.ops.truncated_normal import log_interval_mass, log_normal_tails
+from pyro_structured.optima.ops.truncated_normal import log_normal_tails, log_scaled_mass, nearest_to_zero
 
 # Breakpoints in units of the scale: between neighbours a density is a polynomial of low degree, up to rounding; the
 # probability outside of all of them is at most exp(-40).
@@ -125,12 +125,27 @@ def _truncated_normal(base: TruncatedNormal) -> CostEntries:
 def _truncated_terms(x: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Terms:
     alpha, beta = ((corner - loc) / scale for corner in _truncated_corners(loc, scale, low, high))
     alpha, beta = alpha.where(low.isfinite(), -torch.inf), beta.where(high.isfinite(), torch.inf)
-    log_mass = log_interval_mass(alpha, beta)
+    # Squares of bounds far out would cancel: differences from the likeliest place are taken.
+    bounds = low.masked_fill(low == -torch.inf, 0.0), high.masked_fill(high == torch.inf, 0.0)
+    is_above, is_below = alpha > 0, beta < 0
+    place = torch.where(is_above, bounds[0], torch.where(is_below, bounds[1], loc))
+    nearest = nearest_to_zero(alpha, beta)
+    width = ((bounds[1] - bounds[0]) / scale).masked_fill(low.isinf() | high.isinf(), torch.inf)
+    log_mass = log_scaled_mass(alpha, beta, width)
 
     def inside(x: Tensor) -> Terms:
-        z = (x - loc) / scale
-        density = -(z**2) / 2 - scale.log() - math.log(2 * math.pi) / 2
-        return density - log_mass, log_interval_mass(alpha, z) - log_mass, log_interval_mass(z, beta) - log_mass
+        gap = (x - place) / scale
+        z = nearest + gap
+        drop = gap * (gap + 2 * nearest) / 2
+        from_low = ((x - bounds[0]) / scale).masked_fill(low.isinf(), torch.inf)
+        to_high = ((bounds[1] - x) / scale).masked_fill(high.isinf(), torch.inf)
+        # Of the likeliest place below a number, and above it, if it is the number itself.
+        below, above = is_below | (~is_above & (z < 0)), is_above | (~is_below & (z > 0))
+        return (
+            -drop - log_mass - scale.log() - math.log(2 * math.pi) / 2,
+            log_scaled_mass(alpha, z, from_low) - drop.where(below, 0.0) - log_mass,
+            log_scaled_mass(z, beta, to_high) - drop.where(above, 0.0) - log_mass,
+        )
 
     middle = loc.maximum(low + (high - low).clamp(max=1.0) / 2).minimum(high - (high - low).clamp(max=1.0) / 2)
     return _with_support(x, low, high, inside, middle)

@@ -97,11 +97,12 @@ def _two_by_two(problem: Matching, base: Any) -> Callable[[Tensor], Tensor] | No
     moments = pair_moments(base)
     if moments is None:
         return None
-    loc, covariance = (moment.detach().double() for moment in moments)
+    loc, factor = (moment.detach().double() for moment in moments)
     signs = loc.new_tensor(EXCHANGE).flatten()
-    shares = covariance @ signs
-    mean, variance = loc @ signs, shares @ signs
-    scale = variance.sqrt()
+    direction = signs @ factor
+    mean, scale = loc @ signs, torch.linalg.vector_norm(direction, dim=-1)
+    # Covariances of the costs with the difference, in units of its variance.
+    shares = (factor @ (direction / scale.unsqueeze(-1)).unsqueeze(-1)).squeeze(-1) / scale.unsqueeze(-1)
 
     def draw(value: Tensor) -> Tensor:
         is_larger = (value[..., 0] == 0) == problem.maximize
@@ -111,7 +112,7 @@ def _two_by_two(problem: Matching, base: Any) -> Callable[[Tensor], Tensor] | No
         zero = -mean / scale
         low, high = torch.where(is_larger, zero, -torch.inf), torch.where(is_larger, torch.inf, zero)
         difference = mean + scale * truncated_quantile(torch.rand_like(low), low, high)
-        costs: Tensor = free + (shares / variance.unsqueeze(-1)) * (difference - free @ signs).unsqueeze(-1)
+        costs: Tensor = free + shares * (difference - free @ signs).unsqueeze(-1)
         return costs.reshape(costs.shape[:-1] + problem.cost_shape)
 
     return draw

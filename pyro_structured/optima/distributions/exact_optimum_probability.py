@@ -103,7 +103,7 @@ def _ranking(problem: Ranking, base: Any) -> ExactLogProb | None:
             variables, rows = _line(problem, entries, ascending.shape[:-1])
             order = _flat(ascending, rows, ascending.shape[-1:])
             ordered = tuple(parameter.gather(-1, order) for parameter in variables.parameters)
-            log_probs = log_chain(variables._replace(parameters=ordered)).reshape(rows)
+            log_probs = log_chain(_centred(variables._replace(parameters=ordered), entries)).reshape(rows)
         return log_probs.masked_fill(~feasible, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
@@ -143,9 +143,8 @@ def _choice(problem: Problem, base: Any, single: bool, allowed: Tensor) -> Exact
         else:
             low, high = (others, chosen) if maximize else (chosen, others)
             variables, rows = _line(problem, entries, low.shape[:-1])
-            log_probs = log_separation(
-                variables, *(_flat(side, rows, side.shape[-1:]) for side in (low, high))
-            ).reshape(rows)
+            sides = [_flat(side, rows, side.shape[-1:]) for side in (low, high)]
+            log_probs = log_separation(_centred(variables, entries, *sides), *sides).reshape(rows)
         return log_probs.masked_fill(~feasible, -torch.inf)
 
     return ExactLogProb(log_prob, entries.like)
@@ -156,13 +155,14 @@ def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
     moments = pair_moments(base)
     if moments is None:
         return None
-    loc, covariance = (moment.double() for moment in moments)
+    loc, factor = (moment.double() for moment in moments)
     signs = loc.new_tensor(EXCHANGE).flatten()
-    mean, variance = (loc * signs).sum(-1), torch.einsum("i,...ij,j->...", signs, covariance, signs)
+    # Parts of the noise that both matchings have in common cancel before they are squared.
+    mean, scale = (loc * signs).sum(-1), torch.linalg.vector_norm(signs @ factor, dim=-1)
 
     def log_prob(value: Tensor) -> Tensor:
         is_larger = (value[..., 0] == 0) == problem.maximize
-        positive, negative = log_normal_tails(mean / variance.sqrt())
+        positive, negative = log_normal_tails(mean / scale)
         certain = ~problem.allowed.to(value.device).all(-1).all(-1)
         log_probs = positive.where(is_larger, negative).masked_fill(certain, 0.0)
         return log_probs.masked_fill(~problem.is_feasible(value), -torch.inf)
@@ -171,15 +171,17 @@ def _two_by_two(problem: Matching, base: Any) -> ExactLogProb | None:
 
 
 def pair_moments(base: Any) -> tuple[Tensor, Tensor] | None:
-    """Mean and covariance matrix of the entries of normal 2 x 2 matrices, row by row: ``(..., 4)``, ``(..., 4, 4)``."""
+    """Mean of the entries of normal 2 x 2 matrices, row by row, and a factor F of their covariance matrix F F': shapes
+    ``(..., 4)`` and ``(..., 4, 4)``.
+    """
     base = entry_distribution(base)
     if isinstance(base, td.Normal):
-        return base.loc.flatten(-2), torch.diag_embed(base.scale.flatten(-2).double() ** 2)
+        return base.loc.flatten(-2), torch.diag_embed(base.scale.flatten(-2).double())
     if isinstance(base, td.TransformedDistribution) and _reshapes(base):
         base = base.base_dist
-        return (base.loc, base.covariance_matrix) if isinstance(base, td.MultivariateNormal) else None
+        return (base.loc, base.scale_tril) if isinstance(base, td.MultivariateNormal) else None
     if isinstance(base, td.MultivariateNormal):  # of every row
-        first, second = base.covariance_matrix.unbind(-3)
+        first, second = base.scale_tril.unbind(-3)
         rows = torch.zeros_like(first)
         joint = torch.cat([torch.cat([first, rows], -1), torch.cat([rows, second], -1)], -2)
         return base.loc.flatten(-2), joint
@@ -194,12 +196,30 @@ def _line(problem: Problem, entries: CostEntries, batch: torch.Size) -> tuple[Li
     """Costs as variables with parameters of shape ``(N, n)``, and the shape of the N rows."""
     rank = len(problem.cost_shape)
     rows = broadcast_shapes(batch, *(parameter.shape[:-rank] for parameter in entries.parameters))
-    parameters = [_flat(parameter, rows, problem.cost_shape) for parameter in entries.parameters]
-    # A large common part of the locations would cost precision.
-    common = [parameters[index].detach()[:, :1] for index in entries.locations[:1]]
+    parameters = tuple(_flat(parameter, rows, problem.cost_shape) for parameter in entries.parameters)
+    return LineVariables(entries.log_terms, entries.points, entries.corners, parameters), rows
+
+
+def _centred(
+    variables: LineVariables, entries: CostEntries, low: Tensor | None = None, high: Tensor | None = None
+) -> LineVariables:
+    """Variables without a large common part of their locations, which would cost precision.
+
+    Zero becomes a typical number of that of the ``low`` ones which is the largest, next to which the others count; the
+    median of all where ``None`` is given. Variables on no side, which may be anywhere, come there.
+    """
+    if not entries.locations:
+        return variables
+    parameters = list(variables.parameters)
+    typical = variables.points(*parameters).detach().median(0).values
+    if low is None or high is None:
+        origin = typical.median(-1, keepdim=True).values
+    else:
+        largest = typical.masked_fill(~low, -torch.inf).amax(-1, keepdim=True)
+        origin = largest.where(largest > -torch.inf, typical[:, :1]).where(low | high, typical)
     for index in entries.locations:
-        parameters[index] = parameters[index] - common[0]
-    return LineVariables(entries.log_terms, entries.points, entries.corners, tuple(parameters)), rows
+        parameters[index] = parameters[index] - origin
+    return variables._replace(parameters=tuple(parameters))
 
 
 def _flat(tensor: Tensor, rows: torch.Size, shape: torch.Size) -> Tensor:

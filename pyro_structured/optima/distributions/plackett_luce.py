@@ -68,11 +68,13 @@ class PlackettLuce(NamedTuple):
     :ivar Tensor logits: Logarithms of the rates, shape ``(..., n)``.
     :ivar bool first_is_best: Whether the item drawn first is the best of the optimum, or the worst.
     :ivar scale: b, shape ``(..., n)`` or ``(..., 1)``; ``None``: costs are the times.
+    :ivar origin: Number to which costs add :math:`-b \log T`, shape ``(..., 1)``; ``None``: costs are the times.
     """
 
     logits: Tensor
     first_is_best: bool
     scale: Tensor | None
+    origin: Tensor | None
 
     def log_order(self, drawn: Tensor) -> Tensor:
         """Log-probability of items in the order in which they are drawn, shape ``(...)``."""
@@ -101,7 +103,9 @@ class PlackettLuce(NamedTuple):
         return self._costs(torch.where(chosen, first, log_times))
 
     def _costs(self, log_times: Tensor) -> Tensor:
-        return log_times.exp() if self.scale is None else -self.scale * log_times
+        if self.scale is None or self.origin is None:
+            return log_times.exp()
+        return self.origin - self.scale * log_times
 
 
 def _log_exponential(like: Tensor) -> Tensor:
@@ -116,7 +120,7 @@ def plackett_luce(costs: OrderedCosts, rank: int) -> PlackettLuce | None:
     """
     entry = costs.entry
     if isinstance(entry, td.Exponential):
-        return PlackettLuce(entry.rate.double().log().flatten(-rank), not costs.maximize, None)
+        return PlackettLuce(entry.rate.double().log().flatten(-rank), not costs.maximize, None, None)
     shift, factor = torch.zeros(()), torch.ones(())
     if _is_affine(entry):
         (transform,), entry = entry.transforms, entry.base_dist
@@ -131,7 +135,9 @@ def plackett_luce(costs: OrderedCosts, rank: int) -> PlackettLuce | None:
         return None
     # a + b G, where G is a Gumbel variable, is the largest where it is if b > 0, and the smallest if b < 0.
     location = (shift.double() + entry.loc.double() * factor.double()).flatten(-rank)
-    return PlackettLuce(location / scale, any_true(scale < 0) != costs.maximize, scale)
+    # A large common part of the locations would cost precision.
+    origin = location.detach().median(-1, keepdim=True).values
+    return PlackettLuce((location - origin) / scale, any_true(scale < 0) != costs.maximize, scale, origin)
 
 
 def _is_shared(scale: Tensor) -> bool:

@@ -17,6 +17,9 @@ from pyro_structured.optima.structures.problem import Problem
 
 # Halvings of the distance of costs to their lower bounds.
 MOST_HALVINGS = 20
+# Powers of 2 by which costs are moved on, and the largest one without bounds.
+POWERS = (*range(-1, 40), 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000)
+FARTHEST = 40
 
 
 @dataclass(frozen=True)
@@ -135,16 +138,20 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
     spread = drawn.amax(axes) - drawn.amin(axes) + drawn.abs().amax(axes) * 1e-3
     spread = spread.masked_fill(spread == 0, 1.0)
     bounded = torch.isfinite(low), torch.isfinite(high)
+    pairs = (bounded[0], low), (bounded[1], high)
     point, inside = _cheapened(problem, value, drawn, low)
-    for power in range(-1, 40):
+    for power in POWERS:
         # Moves towards the costs that favour the value most; without bounds, these costs lie farther away each time.
-        reach = (spread * 2.0 ** max(power, 0))[shape]
+        reach = (spread * 2.0 ** min(max(power, 0), FARTHEST))[shape]
         least = torch.where(bounded[0], low, drawn - reach)
         most = torch.where(bounded[1], high, drawn + reach)
-        margin = (most - least) * 2.0 ** (-4 - max(power, 0))
-        best = problem.feasible_point(value, least + margin, most - margin)
-        share = 1 - 2.0 ** -(power + 2)
-        moved = (1 - share) * drawn + share * best
+        # Bounds are approached in units of the costs, too, which may be much smaller than what is between bounds.
+        nearness = 2.0 ** (-4 - max(power, 0))
+        gaps = (torch.where(is_bounded, (drawn - bound).abs(), torch.inf) for is_bounded, bound in pairs)
+        margins = (torch.minimum(most - least, gap.where(gap > 0, torch.inf)) * nearness for gap in gaps)
+        best = problem.feasible_point(value, least + next(margins), most - next(margins))
+        rest = 2.0 ** -(power + 2)
+        moved = rest * drawn + (1 - rest) * best
         point = torch.where(inside[shape], point, moved)
         inside = problem.contains(point, value)
         if bool(inside.all()):

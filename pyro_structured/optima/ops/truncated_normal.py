@@ -76,7 +76,7 @@ def log_scaled_mass(low: Tensor, high: Tensor, width: Tensor | None = None) -> T
         _log_mean_density(middle, span) - drop + width.log(),
         torch.where(
             tail,
-            _log_tail(torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)),
+            _log_tail(torch.where(tail, low, -2.0), torch.where(tail, high, -1.0), torch.where(tail, width, 1.0)),
             _log_middle(torch.where(tail | narrow, -1.0, low), torch.where(tail | narrow, 1.0, high)),
         ),
     )
@@ -89,19 +89,20 @@ def _log_mean_density(middle: Tensor, width: Tensor) -> Tensor:
     return series.log1p() - 0.5 * math.log(2 * math.pi)
 
 
-def _log_tail(low: Tensor, high: Tensor) -> Tensor:
+def _log_tail(low: Tensor, high: Tensor, width: Tensor) -> Tensor:
     scaled = _log_erfcx(high)
-    return scaled - math.log(2) + torch.log(-torch.expm1(_log_ratio(low, high, scaled)))
+    return scaled - math.log(2) + torch.log(-torch.expm1(_log_ratio(low, high, width, scaled)))
 
 
-def _log_ratio(low: Tensor, high: Tensor, scaled: Tensor) -> Tensor:
+def _log_ratio(low: Tensor, high: Tensor, width: Tensor, scaled: Tensor) -> Tensor:
     """Logarithm of the ratio of both tails, for numbers below zero; squares are not subtracted, but factored.
 
+    :param Tensor width: ``high - low``, perhaps to more digits.
     :param Tensor scaled: ``_log_erfcx(high)``, which takes longer than all the rest.
     """
     infinite = low == -torch.inf
-    low = low.masked_fill(infinite, -1.0)
-    ratio: Tensor = (high - low) * (high + low) / 2 + _log_erfcx(low) - scaled
+    low, width = low.masked_fill(infinite, -1.0), width.masked_fill(infinite, 1.0)
+    ratio: Tensor = width * (high + low) / 2 + _log_erfcx(low) - scaled
     return ratio.masked_fill(infinite, -torch.inf)
 
 
@@ -192,7 +193,7 @@ def _with_tails(quantile: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low
 
 def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Quantiles between bounds of at most zero, by Newton's method for the distance from the upper bound."""
-    ratio = _log_ratio(low, high, _log_erfcx(high))
+    ratio = _log_ratio(low, high, high - low, _log_erfcx(high))
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
     return high - _tail_distance(gap, high)
