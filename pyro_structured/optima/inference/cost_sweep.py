@@ -20,6 +20,8 @@ MOST_HALVINGS = 20
 # Powers of 2 by which costs are moved on, and the largest one without bounds.
 POWERS = (*range(-1, 40), 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000)
 FARTHEST = 40
+# Share of a bound within which numbers may be rounded to it.
+ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,13 @@ def interior_point(problem: Problem, value: Tensor, drawn: Tensor, low: Tensor, 
         most = torch.where(bounded[1], high, drawn + reach)
         # Bounds are approached in units of the costs, too, which may be much smaller than what is between bounds.
         nearness = 2.0 ** (-4 - max(power, 0))
-        gaps = (torch.where(is_bounded, (drawn - bound).abs(), torch.inf) for is_bounded, bound in pairs)
-        margins = (torch.minimum(most - least, gap.where(gap > 0, torch.inf)) * nearness for gap in gaps)
-        best = problem.feasible_point(value, least + next(margins), most - next(margins))
+        margins = []
+        for is_bounded, bound in pairs:
+            gap = (drawn - bound).abs()
+            margin = torch.minimum(most - least, gap.where(is_bounded & (gap > 0), torch.inf)) * nearness
+            # Rounding must not lead to the bound itself.
+            margins.append(torch.where(is_bounded, margin.maximum(bound.abs() * ROUNDING), margin))
+        best = problem.feasible_point(value, least + margins[0], most - margins[1])
         rest = 2.0 ** -(power + 2)
         moved = rest * drawn + (1 - rest) * best
         point = torch.where(inside[shape], point, moved)

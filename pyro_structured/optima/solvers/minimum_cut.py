@@ -122,6 +122,7 @@ def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.nd
     :param np.ndarray weights: Weights of the edges, at least 0, shape ``(N, E)``.
     :return: Labels, booleans of shape ``(N, n)``.
     """
+    preferences, weights = _without_excess(preferences, edges, weights)
     if run := compiled_function("optima.ops.maximum_flow", "minimum_cuts"):
         supplies, capacities, _ = _in_units(preferences, weights)
         labels: np.ndarray = run(edges, supplies, capacities)
@@ -129,6 +130,20 @@ def solve_minimum_cut(preferences: np.ndarray, edges: np.ndarray, weights: np.nd
     network = CutNetwork(edges, preferences.shape[1])
     rows = [network.solve(*row) for row in zip(preferences, weights, strict=True)]
     return np.stack(rows) if rows else np.ones(preferences.shape, dtype=bool)
+
+
+def _without_excess(preferences: np.ndarray, edges: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Terms with the same best labels, in which none outweighs all others together by far: units of those that no best
+    labels incur would be too large for the others. Arguments as of :func:`solve_minimum_cut`.
+    """
+    incident = np.zeros(preferences.shape[::-1])
+    for ends in edges.T:
+        np.add.at(incident, ends, weights.T)
+    incident = incident.T
+    # Of a node without edges, the sign counts.
+    alone = np.sign(preferences) * np.where((incident > 0).any(-1, keepdims=True), incident.max(-1, keepdims=True), 1.0)
+    preferences = np.where(incident > 0, preferences.clip(-2 * incident, 2 * incident), alone)
+    return preferences, np.minimum(weights, 4 * np.abs(preferences).sum(-1, keepdims=True))
 
 
 def _in_units(preferences: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

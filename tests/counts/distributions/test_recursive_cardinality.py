@@ -245,6 +245,23 @@ def test_expand(model, extra):
     assert wide.certificate.marginal_logits_error.shape == wide.logits.shape
 
 
+@pytest.mark.parametrize("size", [300.0, 360.0, 500.0, 600.0, 700.0, 900.0])
+def test_second_derivatives_where_large_numbers_cancel(size):
+    """Of marginals that are ordinary numbers, against enumeration."""
+    parameters = torch.tensor([size, -1.0, 0.0, -size, -size], dtype=torch.double)
+    vectors = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.double)
+
+    def enumerated(p):
+        weights = vectors @ p[:2] + p[2:][vectors.sum(-1).long()]
+        return weights.softmax(-1) @ vectors[:, 0]
+
+    found, expected = (
+        torch.autograd.functional.hessian(function, parameters)
+        for function in (lambda p: RecursiveCardinality(p[:2], p[2:]).marginals[0], enumerated)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
 def test_expansion_does_not_compute_more():
     """Parameters keep the shape that they came in."""
     d = RecursiveCardinality(torch.randn(1, 5), torch.randn(6)).expand((1000, 1))

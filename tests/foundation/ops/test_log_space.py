@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyro_structured.foundation.ops import log_space
-from pyro_structured.foundation.ops.log_space import centre_tables, log_cumulative_sums
+from pyro_structured.foundation.ops.log_space import centre_tables, log_cumulative_sums, safe_log
 
 
 def test_every_table_loses_its_own_largest_entry():
@@ -58,3 +58,11 @@ def test_cumulative_sums(seed):
 
 def test_cumulative_sums_of_nothing():
     assert log_cumulative_sums(torch.zeros(2, 0)).shape == (2, 0)
+
+
+@pytest.mark.parametrize("number", [1e-300, 1e-160, 1.0, 1e300])
+def test_second_derivatives_of_logarithms_of_small_numbers(number):
+    """With respect to the logarithm, they are zero."""
+    logits = torch.tensor([number, 0.0], dtype=torch.double).log()
+    hessian = torch.autograd.functional.hessian(lambda x: safe_log(x.exp()).sum(), logits)
+    assert hessian.abs().max() < 1e-12

@@ -142,6 +142,17 @@ def test_extreme_tables():
     close(d.condition(first, observed).marginals[-1], torch.tensor([1.0, 0.0]).double())
 
 
+def test_logarithms_of_marginals():
+    """With derivatives where other states are impossible, and to the least number of double precision in single."""
+    logits = torch.zeros(4, requires_grad=True)
+    d = JunctionTree(logits, CliqueTree.chain(2, 2)).condition(torch.tensor([1, 0]), torch.tensor([True, False]))
+    assert d.marginal_logits[0].tolist() == [-math.inf, 0.0]
+    (gradient,) = torch.autograd.grad(d.marginal_logits[1, 0], logits)
+    torch.testing.assert_close(gradient, torch.tensor([0.0, 0.0, 0.5, -0.5]))
+    single = JunctionTree(torch.tensor([0.0, 0.0, -150.0, -150.0]), CliqueTree.chain(2, 2))
+    torch.testing.assert_close(single.marginal_logits[0], torch.tensor([0.0, -150.0]))
+
+
 def test_pickle_and_expand():
     tree = CliqueTree.grid(2, 3, 2)
     d = JunctionTree(torch.randn(tree.table_size), tree)

@@ -1,12 +1,14 @@
 """Derivatives of exact probabilities where corners of densities coincide, and numbers of very different sizes."""
 
+import mpmath
 import pyro.distributions as dist
 import pytest
 import torch
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
+from pyro_structured.optima.distributions.exact_optimum_costs import exact_costs
 from pyro_structured.optima.ops.order_probability import log_plackett_luce
-from pyro_structured.structures import ConnectedComponents, Ranking, TopK
+from pyro_structured.structures import ConnectedComponents, Matching, Ranking, TopK
 
 SCALE = torch.tensor([1.0, 2.0, 0.5]).double()
 ONE = torch.ones(3).double()
@@ -103,6 +105,82 @@ def test_a_large_part_in_common(name):
             for offset in (0.0, 1e12)
         )
         torch.testing.assert_close(far, near, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("far", [1e5, 1e9, 1e13, 1e17, 1e30])
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("name", ["normal", "laplace", "logistic"])
+def test_an_item_that_is_far_away(name, place, far):
+    """It does not matter, wherever it stands; nor do costs of pairs that are not allowed."""
+    near = [item for item in range(3) if item != place]
+    loc = torch.full((3,), far, dtype=torch.double)
+    loc[near] = torch.tensor([0.0, 0.5], dtype=torch.double)
+    alone, gradients = loc[near].clone().requires_grad_(), []
+    family = getattr(dist, name.capitalize())
+    expected = RandOM(family(alone, 1.0).to_event(1), TopK(2, 1)).log_prob(torch.tensor([1.0, 0.0]))
+    allowed = torch.arange(3) != place
+    best = torch.zeros(3)
+    best[near[0]] = 1.0
+    for problem, value, rank in (
+        (TopK(3, 1), best, 1),
+        (Ranking(3), torch.tensor([*near, place]), 1),
+        (Matching(1, 3, allowed=allowed.unsqueeze(0)), torch.tensor([near[0]]), 2),
+    ):
+        leaf = loc.clone().requires_grad_()
+        base = family(leaf if rank == 1 else leaf.unsqueeze(0), 1.0).to_event(rank)
+        found = RandOM(base, problem).log_prob(value)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+        gradients.append(torch.autograd.grad(found, leaf)[0])
+        assert gradients[-1][place].abs() < 1e-9
+    (own,) = torch.autograd.grad(expected, alone)
+    for gradient in gradients:
+        torch.testing.assert_close(gradient[near], own, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("loc", [10.0, 1e4, 1e6, 1e8, 1e12])
+def test_truncated_normal_costs_far_from_their_location(loc):
+    """They are exponential ones next to the bound, in the limit."""
+    leaf = torch.tensor([loc], dtype=torch.double, requires_grad=True)
+    edge = ConnectedComponents(torch.tensor([[0, 1]]), 2, 1 - 1 / loc)
+    found = RandOM(TruncatedNormal(leaf, 1.0, 0.0, 1.0).to_event(1), edge).log_prob(torch.tensor([0, 0]))
+    # Of the distances from the bound, z = loc - 1 is the rate.
+    with mpmath.workdps(60):
+
+        def log_tail(point):
+            point = mpmath.mpf(point)
+            mass = [mpmath.quad(lambda x: mpmath.exp(-(x**2) / 2 - x * (point - 1)), [0, end]) for end in ends(point)]
+            return mpmath.log(mass[0] / mass[1])
+
+        def ends(point):
+            # Beyond, nothing counts.
+            return [1 - mpmath.mpf(1 - 1 / loc), min(mpmath.mpf(1), 150 / (point - 1))]
+
+        expected, slope = log_tail(loc), mpmath.diff(log_tail, loc, h=mpmath.mpf(loc) * mpmath.mpf("1e-15"))
+    assert abs(found.item() - expected) < 1e-12 * abs(expected)
+    assert abs(torch.autograd.grad(found, leaf)[0].item() - slope) < 1e-9 * abs(slope)
+
+
+def test_gumbel_rewards_with_a_large_part_in_common():
+    """Their differences are exact."""
+    loc = torch.tensor([0.0, 1.0, 2.5], dtype=torch.double)
+    far = RandOM(dist.Gumbel(loc + 1e12, 1.0).to_event(1), TopK(3, 1, maximize=True)).log_prob(
+        torch.tensor([0, 0, 1.0])
+    )
+    torch.testing.assert_close(far, loc.log_softmax(-1)[2], rtol=1e-12, atol=0.0)
+
+
+@pytest.mark.parametrize("common", [1.0, 1e4, 1e8, 1e12])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_that_both_matchings_share(common, dtype):
+    """It cancels: the difference of both costs has mean -1 and variance 3; and so it does in draws."""
+    factor = torch.tensor([[common, 0, 0, 0], [common, 1, 0, 0], [common, 0, 1, 0], [common, 0, 0, 1.0]], dtype=dtype)
+    joint = dist.MultivariateNormal(torch.tensor([0.0, 1.0, 0.0, 0.0], dtype=dtype), scale_tril=factor)
+    reshaped = dist.TransformedDistribution(joint, [torch.distributions.transforms.ReshapeTransform((4,), (2, 2))])
+    expected = torch.special.log_ndtr(torch.tensor(1 / 3**0.5, dtype=torch.double))
+    found = RandOM(reshaped, Matching(2)).log_prob(torch.tensor([0, 1]))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6 if dtype == torch.float32 else 1e-12, atol=0.0)
+    draw = exact_costs(reshaped, Matching(2))
+    assert draw(torch.tensor([[0, 1]])).isfinite().all()
 
 
 @pytest.mark.parametrize("shape", [[0.1, 0.5, 0.2], [10.0, 0.5, 0.2], [1.2, 0.5, 2.2]])

@@ -213,3 +213,25 @@ def test_a_start_leaves_costs_off_the_path_as_they_were_drawn():
     assert inside.all() and problem.contains(costs, detour).all()
     assert torch.equal(costs[:, detour == 0], drawn[:, detour == 0])
     assert ((0 < costs) & (costs <= drawn)).all() and (costs < drawn).any()
+
+
+@pytest.mark.parametrize("width", [1e-11, 1e-14, 1e-30])
+def test_costs_next_to_bounds(width):
+    """The shorter road of two is one whose costs are between 0 and a number that others nearly never fall below."""
+    problem = ShortestPath(torch.tensor([[0, 1], [0, 1]]), 2, 0, 1)
+    low, high = torch.zeros(2).double(), torch.tensor([1.0, width]).double()
+    drawn = high * torch.rand(20, 2, dtype=torch.double)
+    value = torch.tensor([1.0, 0.0]).expand(20, 2)
+    costs, inside = interior_point(problem, value, drawn, low, high)
+    assert inside.all() and ((costs > low) & (costs < high)).all() and (costs[:, 0] < costs[:, 1]).all()
+
+
+def test_costs_of_a_heavy_tail():
+    """Far above what a value asks for."""
+    problem = ConnectedComponents(torch.tensor([[0, 1], [1, 2], [0, 2]]), 3, 0.6)
+    drawn = 10.0 ** torch.linspace(-3, 200, 30, dtype=torch.double).unsqueeze(-1).expand(30, 3)
+    value = problem.solve(torch.zeros(3))
+    low, high = torch.zeros(3).double(), torch.full((3,), torch.inf, dtype=torch.double)
+    for target in (torch.tensor([0, 1, 2]), value):
+        costs, inside = interior_point(problem, target.expand(30, 3), drawn, low, high)
+        assert inside.all() and (costs > 0).all()

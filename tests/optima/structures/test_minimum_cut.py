@@ -47,6 +47,28 @@ def test_cuts_are_those_of_networkx(scale):
         assert found[row].item() == pytest.approx(networkx.minimum_cut_value(graph, "source", "sink"), rel=1e-12)
 
 
+@pytest.mark.parametrize("size", [1e15, 1e18, 1e30, 1e300])
+@pytest.mark.parametrize("place", [0, 5, 8, 11])
+def test_costs_that_no_optimum_incurs(place, size):
+    """However large they are, labels are those of costs just large enough; enumerated."""
+    problem = MinimumCut(torch.tensor([[0, 1], [1, 2], [2, 3], [0, 3]]), 4)
+    torch.manual_seed(place)
+    costs, values = torch.rand(50, 12, dtype=torch.double), torch.tensor(list(itertools.product([0, 1], repeat=4)))
+    others = costs.clone()
+    costs[:, place], others[:, place] = size, 100.0
+    best = problem.objective(others.unsqueeze(1), values).amin(-1)
+    torch.testing.assert_close(problem.objective(others, problem.solve(costs)), best)
+
+
+def test_nodes_without_edges():
+    """Their own costs count, whatever those of others are."""
+    problem = MinimumCut(torch.tensor([[0, 1]]), 4)
+    unary = torch.tensor([[1.0, 1.0, 1e18, 1e-3], [2.0, 0.5, 0.0, 0.0]], dtype=torch.double)
+    for weight in (0.0, 0.1):
+        costs = problem.pack(*unary, torch.tensor([weight], dtype=torch.double))
+        assert problem.solve(costs).tolist() == [0.0, 1.0, 1.0, 1.0]
+
+
 def test_pack_and_split():
     problem = MinimumCut(EDGES, 4)
     parts = torch.randn(3, 1, 4), torch.randn(2, 4), torch.rand(5)
