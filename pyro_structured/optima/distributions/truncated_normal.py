@@ -14,8 +14,10 @@ from torch.distributions.utils import broadcast_all, lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_validation, expanded_batch
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.ops.truncated_normal import (
+    is_narrowest,
     log_interval_mass,
     log_scaled_mass,
+    narrow_share,
     nearest_to_zero,
     truncated_moments,
     truncated_quantile,
@@ -229,7 +231,16 @@ class TruncatedNormal(TorchDistribution):
         """Quantiles of probabilities in [0, 1]."""
         if self._validate_args and any_true(~((value >= 0) & (value <= 1))):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
-        quantile = self._cast(self.loc + self.scale * truncated_quantile(value.double(), *self._bounds))
+        low, high = self._bounds
+        quantile = self.loc + self.scale * truncated_quantile(value.double(), low, high)
+        narrow = is_narrowest(low, self._width)
+        if any_true(narrow):
+            # Of the distance from the bound, no digits are lost.
+            middle, width = ((low + high) / 2).where(narrow, 0.0), self._width.where(narrow, 1.0)
+            first, last = (bound.double().where(narrow, 0.0) for bound in (self.low, self.high))
+            share = narrow_share(value.double(), middle, width)
+            quantile = torch.where(narrow, first + (last - first) * share, quantile)
+        quantile = self._cast(quantile)
         # Rounding must not leave the support.
         return torch.maximum(torch.minimum(quantile, self.high.to(quantile)), self.low.to(quantile))
 

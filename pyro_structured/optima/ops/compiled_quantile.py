@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
-from pyro_structured.optima.ops.truncated_normal import NARROW, NEWTON_STEPS
+from pyro_structured.optima.ops.truncated_normal import NARROW, NARROWEST, NEWTON_STEPS
 
 # Below this number, tail probabilities become too small for a double.
 FAR = -36.0
@@ -71,6 +71,11 @@ def fill_quantiles(below: np.ndarray, above: np.ndarray, low: np.ndarray, high: 
 
 @compiled
 def _quantile(share: float, rest: float, low: float, high: float) -> float:
+    width = high - low
+    if width * (1 + abs(low)) < NARROWEST:
+        rate = (low + high) / 2 * width
+        bend = (rest - share) * (rate * rate / 6 + width * width / 12)
+        return low + width * (share - share * rest * (rate / 2 - bend))
     if low + high > 0:
         quantile = -_lower_quantile(rest, share, -high, -low)
     else:

@@ -3,7 +3,9 @@
 __all__ = [
     "log_interval_mass",
     "log_normal_tails",
+    "is_narrowest",
     "log_scaled_mass",
+    "narrow_share",
     "nearest_to_zero",
     "truncated_from_log_odds",
     "truncated_log_odds",
@@ -21,8 +23,8 @@ from torch import Tensor
 from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.ops.requirements import any_true
 
-# Below this width, times the slope, a power series is more accurate than a difference.
-NARROW = 1e-2
+# Below this width, times the slope, a power series is more accurate than a difference; and a shorter one for quantiles.
+NARROW, NARROWEST = 1e-2, 1e-5
 NEWTON_STEPS = 6
 # Densities that are smaller than the largest one by more than exp(40) do not count.
 NODES, LARGEST_DROP = 80, 40.0
@@ -155,7 +157,8 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
     :param Tensor low: Numbers or -inf.
     :param Tensor high: Larger numbers or +inf; shapes broadcast.
     :return: Numbers between the bounds; differentiable with respect to the bounds, once. Exact up to rounding at any
-        distance from zero: in the tails the distance from the bound is found, not the number itself.
+        distance from zero, and of any width: in the tails, and in narrow intervals, the distance from the bound is
+        found, not the number itself.
     """
     # Many draws may share their bounds, the terms of which are computed once for all of them.
     low, high = torch.broadcast_tensors(low, high)
@@ -168,7 +171,12 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         quantile = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
         if any_true(tail):
             quantile = _with_tails(quantile, tail, share, rest, first, last)
-        quantile = torch.maximum(torch.minimum(torch.where(flip, -quantile, quantile), high), low)
+        width = high - low
+        narrow = is_narrowest(low, width)
+        quantile = torch.where(flip, -quantile, quantile)
+        if any_true(narrow):
+            quantile = torch.where(narrow, low + width * narrow_share(uniform, (low + high) / 2, width), quantile)
+        quantile = torch.maximum(torch.minimum(quantile, high), low)
     if not (low.requires_grad or high.requires_grad):
         return quantile
     # The derivative of a quantile is that of the distribution function, divided by the density.
@@ -178,6 +186,28 @@ def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
         slope = weight * torch.exp((quantile - bound.detach()) * (quantile + bound.detach()) / 2)
         quantile = quantile + slope.masked_fill(infinite, 0.0) * (bound - bound.detach())
     return quantile
+
+
+def is_narrowest(low: Tensor, width: Tensor) -> Tensor:
+    """Whether an interval, from a number on, is one for :func:`narrow_share`."""
+    return width * (1 + low.abs()) < NARROWEST
+
+
+def narrow_share(uniform: Tensor, middle: Tensor, width: Tensor) -> Tensor:
+    """Share of an interval below a quantile of a standard normal variable in it, by a power series.
+
+    :param Tensor uniform: Probabilities between 0 and 1.
+    :param Tensor middle: Middles of intervals that :func:`is_narrowest` finds, and their ``width``.
+
+    Example::
+
+        >>> half, narrow = torch.tensor(0.5, dtype=torch.double), torch.tensor(1e-12, dtype=torch.double)
+        >>> narrow_share(half / 2, half, narrow)
+        tensor(0.2500, dtype=torch.float64)
+    """
+    rate = middle * width
+    bend = (1 - 2 * uniform) * (rate.square() / 6 + width.square() / 12)
+    return uniform - uniform * (1 - uniform) * (rate / 2 - bend)
 
 
 def _with_tails(quantile: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:

@@ -175,3 +175,22 @@ def test_digits_and_derivatives_far_out(parameters):
 
             exact = mpmath.diff(along, mpmath.mpf(given[place]), h=mpmath.mpf(10) ** -40)
             assert abs(slope.item() - exact) <= 1e-9 * abs(exact) + 1e-12
+
+
+@pytest.mark.parametrize("loc", [0.3, -2.0, 5e4])
+@pytest.mark.parametrize("scale", [1e4, 2e5, 1e8, 1e12, 1e16])
+def test_quantiles_between_bounds_that_are_close(loc, scale):
+    """Digits of the distance from the bound do not depend on the scale, nor do their derivatives."""
+    low, high = 0.0, 1.0
+    leaves = [torch.tensor(number, dtype=torch.double, requires_grad=True) for number in (low, high)]
+    with mpmath.workdps(60):
+        ends = [mpmath.ncdf((end - mpmath.mpf(loc)) / mpmath.mpf(scale)) for end in (low, high)]
+        for uniform in (0.01, 0.25, 0.5, 0.77, 1 - 1e-9):
+            d = TruncatedNormal(torch.tensor(loc, dtype=torch.double), scale, *leaves)
+            quantile = d.icdf(torch.tensor(uniform, dtype=torch.double))
+            point = (mpmath.mpf(quantile.item()) - mpmath.mpf(loc)) / mpmath.mpf(scale)
+            reached = (mpmath.ncdf(point) - ends[0]) / (ends[1] - ends[0])
+            assert abs(reached - mpmath.mpf(uniform)) < 1e-10
+            slopes = torch.autograd.grad(quantile, leaves)
+            torch.testing.assert_close(torch.stack(slopes).sum(), torch.ones(()).double(), rtol=1e-3, atol=1e-3)
+    assert d.sample((1000,)).unique().numel() == 1000
