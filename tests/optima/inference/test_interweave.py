@@ -398,6 +398,14 @@ ON_TRACKS = {
         lambda psi: TruncatedNormal(SLOPES, 1.0, -torch.inf, psi * SLOPES + 1).to_event(1),
         False,
     ),
+    "lower ends and scales": (
+        lambda psi: TruncatedNormal(0 * SLOPES, (psi / 2).exp(), 0.5 * psi - 1).to_event(1),
+        True,
+    ),
+    "lower ends, locations and scales": (
+        lambda psi: TruncatedNormal(psi * SLOPES, (psi / 2).exp(), psi * SLOPES - 0.5, torch.inf).to_event(1),
+        True,
+    ),
     "ends, locations and scales": (
         lambda psi: TruncatedNormal(
             0.1 * psi * SLOPES, (psi / 2).exp(), 0.02 * psi - 2, followed(0.1 * psi * SLOPES + 3)[1]
@@ -407,7 +415,7 @@ ON_TRACKS = {
 }
 ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
 # These move along the incidence of optima, so problems have coefficients of 0 and 1.
-CURVED = list(ON_TRACKS)[-20:]
+CURVED = list(ON_TRACKS)[-22:]
 
 
 STAY = [list(ON_TRACKS)[place] for place in (0, 3, 4, 7, 9, 10, 11, 12)]
