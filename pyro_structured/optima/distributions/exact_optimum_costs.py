@@ -109,9 +109,8 @@ def _two_by_two(problem: Matching, base: Any) -> Callable[[Tensor], Tensor] | No
         # Of a draw without a condition, what does not depend on the difference is kept.
         batch = broadcast_shapes(is_larger.shape, base.batch_shape)
         free = base.expand(batch).sample().detach().double().flatten(-2)
-        zero = -mean / scale
-        low, high = torch.where(is_larger, zero, -torch.inf), torch.where(is_larger, torch.inf, zero)
-        difference = mean + scale * truncated_quantile(torch.rand_like(low), low, high)
+        low, high = torch.where(is_larger, 0.0, -torch.inf), torch.where(is_larger, torch.inf, 0.0)
+        difference = truncated_quantile(torch.rand_like(low, dtype=mean.dtype), mean, scale, low, high)
         costs: Tensor = free + shares * (difference - free @ signs).unsqueeze(-1)
         return costs.reshape(costs.shape[:-1] + problem.cost_shape)
 

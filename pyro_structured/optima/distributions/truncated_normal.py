@@ -14,11 +14,10 @@ from torch.distributions.utils import broadcast_all, lazy_property
 from pyro_structured.foundation.distributions.argument_checks import check_validation, expanded_batch
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.ops.truncated_normal import (
-    is_narrowest,
-    log_interval_mass,
     log_scaled_mass,
-    narrow_share,
     nearest_to_zero,
+    standardized_bounds,
+    truncated_log_odds,
     truncated_moments,
     truncated_quantile,
 )
@@ -154,7 +153,7 @@ class TruncatedNormal(TorchDistribution):
                 raise ValueError(f"{name}: expected finite numbers, got {getattr(self, name)}")
         if self._validate_args and any_true(~(self.low < self.high)):
             raise ValueError(f"high: expected larger numbers than low, {low}, got {high}")
-        if self._validate_args and any_true(torch.eq(*self._bounds)):
+        if self._validate_args and any_true(torch.eq(*self._bounds[:2])):
             raise ValueError(
                 f"loc, scale: expected numbers for which (low - loc) / scale and (high - loc) / scale differ in double "
                 f"precision, with low {low} and high {high}, got {loc} and {scale}"
@@ -183,17 +182,19 @@ class TruncatedNormal(TorchDistribution):
         return constraints.less_than(self.high) if unbounded[0] else constraints.interval(self.low, self.high)
 
     @lazy_property
-    def _bounds(self) -> tuple[Tensor, Tensor]:
-        """Bounds alpha and beta of the standardised variable."""
-        low, high = (self._standardized_bound(bound.double()) for bound in (self.low, self.high))
-        return low, high
+    def _bounds(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Bounds alpha and beta of the standardised variable, and their distance."""
+        return standardized_bounds(*self._parameters)
 
-    def _standardized_bound(self, bound: Tensor) -> Tensor:
-        infinite = torch.isinf(bound)  # such bounds have no derivatives
-        return torch.where(infinite, bound.detach(), self._standardized(torch.where(infinite, self.loc, bound)))
+    @property
+    def _parameters(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.loc.double(), self.scale.double(), self.low.double(), self.high.double()
 
-    def _standardized(self, value: Tensor) -> Tensor:
-        return (value.double() - self.loc.double()) / self.scale.double()
+    @property
+    def _likeliest(self) -> Tensor:
+        """The mode, whose derivatives are those of the bound or of the location, not of both where these are equal."""
+        loc, _, low, high = self._parameters
+        return torch.where(low > loc, low, torch.where(high < loc, high, loc))
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the derived bounds: autograd graphs can be neither copied nor pickled."""
@@ -204,43 +205,25 @@ class TruncatedNormal(TorchDistribution):
         if self._validate_args:
             self._validate_sample(value)
         outside = ~((value >= self.low) & (value <= self.high))
-        value, (low, high) = torch.where(outside, self.mode, value), self._bounds
+        value, (low, high, width) = torch.where(outside, self.mode, value), self._bounds
         # From the likeliest place, squares are differences of those far out, which would cancel.
-        place = torch.where(low > 0, self.low, torch.where(high < 0, self.high, self.loc))
-        distance = (value.double() - place.double()) / self.scale.double()
+        distance = (value.double() - self._likeliest) / self.scale.double()
         drop = distance * (distance + 2 * nearest_to_zero(low, high)) / 2
-        log_mass = log_scaled_mass(low, high, self._width) + self.scale.double().log() + 0.5 * math.log(2 * math.pi)
+        log_mass = log_scaled_mass(low, high, width) + self.scale.double().log() + 0.5 * math.log(2 * math.pi)
         return self._cast((-drop - log_mass).masked_fill(outside, -torch.inf))
-
-    @property
-    def _width(self) -> Tensor:
-        """Distance of the bounds of the standardised variable."""
-        infinite = self.low.isinf() | self.high.isinf()
-        width = (self.high.where(~infinite, 1.0).double() - self.low.where(~infinite, 0.0).double()) / self.scale
-        return width.masked_fill(infinite, torch.inf)
 
     def cdf(self, value: Tensor) -> Tensor:
         """Distribution function: the probability of at most ``value``."""
-        low, high = self._bounds
-        end = torch.minimum(self._standardized(value), high)
-        below = end <= low
-        inside = log_interval_mass(low, torch.where(below, high, end)) - log_interval_mass(low, high)
-        return self._cast(inside.exp().masked_fill(below, 0.0))
+        below, above = value <= self.low, value >= self.high
+        inside = torch.where(below | above, self.mode, value).double()
+        share = truncated_log_odds(inside, *self._parameters).sigmoid()
+        return self._cast(share.masked_fill(below, 0.0).masked_fill(above, 1.0))
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles of probabilities in [0, 1]."""
         if self._validate_args and any_true(~((value >= 0) & (value <= 1))):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
-        low, high = self._bounds
-        quantile = self.loc + self.scale * truncated_quantile(value.double(), low, high)
-        narrow = is_narrowest(low, self._width)
-        if any_true(narrow):
-            # Of the distance from the bound, no digits are lost.
-            middle, width = ((low + high) / 2).where(narrow, 0.0), self._width.where(narrow, 1.0)
-            first, last = (bound.double().where(narrow, 0.0) for bound in (self.low, self.high))
-            share = narrow_share(value.double(), middle, width)
-            quantile = torch.where(narrow, first + (last - first) * share, quantile)
-        quantile = self._cast(quantile)
+        quantile = self._cast(truncated_quantile(value.double(), *self._parameters))
         # Rounding must not leave the support.
         return torch.maximum(torch.minimum(quantile, self.high.to(quantile)), self.low.to(quantile))
 
@@ -252,12 +235,12 @@ class TruncatedNormal(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         """Expected value, shape ``batch_shape``."""
-        return self._cast(self.loc + self.scale * truncated_moments(*self._bounds)[0])
+        return self._cast(self._likeliest + self.scale.double() * truncated_moments(*self._bounds)[0])
 
     @property
     def variance(self) -> Tensor:
         """Variance, shape ``batch_shape``."""
-        return self._cast(self.scale.double() ** 2 * truncated_moments(*self._bounds)[1])
+        return self._cast((self.scale.double() * truncated_moments(*self._bounds)[1]).square())
 
     @property
     def mode(self) -> Tensor:

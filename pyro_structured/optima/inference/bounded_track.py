@@ -159,8 +159,7 @@ class BoundedTrack:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
         center, width, low, high, _ = (part.squeeze(0) for part in self._given(self._at(distance)))
         ends = (low - center) / width, (high - center) / width
-        place = truncated_quantile(torch.rand_like(center), *ends)
-        x = (center + width * place).maximum(low).minimum(high)
+        x = truncated_quantile(torch.rand_like(center), center, width, low, high)
         return x, self._log_density(x, center, width, *ends)
 
     def log_density_here(self) -> Tensor:

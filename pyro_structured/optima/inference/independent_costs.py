@@ -111,8 +111,7 @@ class NormalCosts(IndependentCosts):
     @staticmethod
     def quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Quantiles of truncated normal variables."""
-        quantile = loc + scale * truncated_quantile(uniform, (low - loc) / scale, (high - loc) / scale)
-        return torch.maximum(torch.minimum(quantile, high), low)
+        return truncated_quantile(uniform, loc, scale, low, high)
 
     def draw_along(self, costs: Tensor, direction: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Distances along every line, truncated normal."""

@@ -89,7 +89,7 @@ class BoundedNormals(NamedTuple):
         flat, start = self.scale.isinf(), bound.maximum(self.low).minimum(self.high)
         loc, scale = self.loc.masked_fill(flat, 0.0), self.scale.masked_fill(flat, 1.0)
         share = torch.rand_like(start)
-        normal = loc + scale * truncated_quantile(share, (start - loc) / scale, (self.high - loc) / scale)
+        normal = truncated_quantile(share, loc, scale, start, self.high)
         return torch.where(flat, start + (self.high - start) * share, normal).maximum(start).minimum(self.high)
 
     @property

@@ -129,7 +129,8 @@ def _log_above(bound: Tensor) -> Tensor:
 
 def _above(bound: Tensor) -> Tensor:
     """Draws of standard normal variables given that they exceed a bound."""
-    return truncated_quantile(torch.rand_like(bound), bound, torch.full_like(bound, torch.inf))
+    zero = torch.zeros_like(bound)
+    return truncated_quantile(torch.rand_like(bound), zero, zero + 1, bound, zero + torch.inf)
 
 
 def _jointly_normal(base: Any) -> tuple[Tensor, Tensor] | None:

@@ -7,6 +7,7 @@ __all__ = [
     "log_scaled_mass",
     "narrow_share",
     "nearest_to_zero",
+    "standardized_bounds",
     "truncated_from_log_odds",
     "truncated_log_odds",
     "truncated_moments",
@@ -150,42 +151,74 @@ def log_normal_tails(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(left, tail, rest), torch.where(left, rest, tail)
 
 
-def truncated_quantile(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    r"""Quantiles of a standard normal variable between two bounds: uniform variables make exact draws.
+def truncated_quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    r"""Quantiles of a normal variable between two bounds: uniform variables make exact draws.
 
-    :param Tensor uniform: Probabilities between 0 and 1.
-    :param Tensor low: Numbers or -inf.
-    :param Tensor high: Larger numbers or +inf; shapes broadcast.
-    :return: Numbers between the bounds; differentiable with respect to the bounds, once. Exact up to rounding at any
-        distance from zero, and of any width: in the tails, and in narrow intervals, the distance from the bound is
-        found, not the number itself.
+    :param Tensor uniform: Probabilities between 0 and 1; the bounds themselves are the quantiles of 0 and 1.
+    :param Tensor loc: Mean of the normal variable.
+    :param Tensor scale: Standard deviation of the normal variable.
+    :param Tensor low: Lower bound, or -inf.
+    :param Tensor high: Larger upper bound, or +inf; shapes broadcast.
+    :return: Numbers between the bounds; differentiable with respect to all parameters, once. Exact up to rounding at
+        any distance from the mean, and for intervals of any width: in tails and in narrow intervals, the distance
+        from the bound is found, not the number itself.
+
+    Example::
+
+        >>> half, zero, one = torch.tensor([0.5, 0.0, 1.0], dtype=torch.double)
+        >>> truncated_quantile(half, -1e9 * one, one, zero, torch.inf * one)
+        tensor(6.9315e-10, dtype=torch.float64)
+    """
+    first, last, width = standardized_bounds(loc, scale, low, high)
+    near = torch.where(first > 0, low, torch.where(last < 0, high, loc))
+    quantile = near + scale * _quantile_offset(uniform, first, last)
+    narrow = is_narrowest(first, width)
+    if any_true(narrow):
+        middle, width = ((first + last) / 2).where(narrow, 0.0), width.where(narrow, 1.0)
+        start, end = low.where(narrow, 0.0), high.where(narrow, 0.0)
+        quantile = torch.where(narrow, start + (end - start) * narrow_share(uniform, middle, width), quantile)
+    return torch.maximum(torch.minimum(quantile, high), low)
+
+
+def standardized_bounds(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Bounds of the standardised variable, and their distance, which has all its digits; bounds that are infinite have
+    no derivatives. Arguments as of :func:`truncated_quantile`.
+    """
+    no_low, no_high = low.isinf(), high.isinf()
+    first = ((low.masked_fill(no_low, 0.0) - loc) / scale).masked_fill(no_low, -torch.inf)
+    last = ((high.masked_fill(no_high, 0.0) - loc) / scale).masked_fill(no_high, torch.inf)
+    unbounded = no_low | no_high
+    width = (high.masked_fill(unbounded, 1.0) - low.masked_fill(unbounded, 0.0)) / scale
+    return first, last, width.masked_fill(unbounded, torch.inf)
+
+
+def _quantile_offset(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Quantiles of a standard normal variable between two bounds, less the number between these that is nearest to
+    zero.
     """
     # Many draws may share their bounds, the terms of which are computed once for all of them.
-    low, high = torch.broadcast_tensors(low, high)
     with torch.no_grad():
         flip = low + high > 0
         first, last = torch.where(flip, -high, low), torch.where(flip, -low, high)
         share = torch.where(flip, 1 - uniform, uniform)
         rest = torch.where(flip, uniform, 1 - uniform)
-        tail = last <= 0
-        quantile = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
+        tail, near = last <= 0, last.clamp(max=0.0)
+        offset = _middle_quantile(share, rest, torch.where(tail, -1.0, first), torch.where(tail, 1.0, last))
         if any_true(tail):
-            quantile = _with_tails(quantile, tail, share, rest, first, last)
-        width = high - low
-        narrow = is_narrowest(low, width)
-        quantile = torch.where(flip, -quantile, quantile)
-        if any_true(narrow):
-            quantile = torch.where(narrow, low + width * narrow_share(uniform, (low + high) / 2, width), quantile)
-        quantile = torch.maximum(torch.minimum(quantile, high), low)
+            offset = _with_tails(offset, tail, share, rest, first, last)
+        offset = torch.where(share <= 0, first - near, torch.where(rest <= 0, last - near, offset))
+        offset = torch.where(flip, -offset, offset)
     if not (low.requires_grad or high.requires_grad):
-        return quantile
+        return offset
     # The derivative of a quantile is that of the distribution function, divided by the density.
+    near = nearest_to_zero(low, high)
     for bound, weight in ((low, 1 - uniform), (high, uniform)):
-        infinite = torch.isinf(bound)
-        bound = bound.masked_fill(infinite, 0.0)
-        slope = weight * torch.exp((quantile - bound.detach()) * (quantile + bound.detach()) / 2)
-        quantile = quantile + slope.masked_fill(infinite, 0.0) * (bound - bound.detach())
-    return quantile
+        constant = torch.isinf(bound) | (weight <= 0)
+        bound = bound.masked_fill(constant, 0.0)
+        distance = offset.detach() + (near - bound).detach()
+        slope = weight * torch.exp(distance * (distance + 2 * bound.detach()) / 2)
+        offset = offset + slope.masked_fill(constant, 0.0) * (bound - bound.detach())
+    return offset - (near - near.detach())
 
 
 def is_narrowest(low: Tensor, width: Tensor) -> Tensor:
@@ -210,23 +243,23 @@ def narrow_share(uniform: Tensor, middle: Tensor, width: Tensor) -> Tensor:
     return uniform - uniform * (1 - uniform) * (rate / 2 - bend)
 
 
-def _with_tails(quantile: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Replaces quantiles between bounds in the lower tail. These take five times as long as others, which are left out
-    where that needs neither a synchronisation nor shapes that a function transform could not know.
+def _with_tails(offset: Tensor, tail: Tensor, share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Replaces offsets of quantiles between bounds in the lower tail. These take five times as long as others, which
+    are left out where that needs neither a synchronisation nor shapes that a function transform could not know.
     """
-    if quantile.device.type != "cpu" or is_transformed():
+    if offset.device.type != "cpu" or is_transformed():
         ends = torch.where(tail, low, -2.0), torch.where(tail, high, -1.0)
-        return torch.where(tail, _tail_quantile(share, rest, *ends), quantile)
-    chosen, *given = (tensor.expand(quantile.shape) for tensor in (tail, share, rest, low, high))
-    return quantile.masked_scatter(chosen, _tail_quantile(*(tensor[chosen] for tensor in given)))
+        return torch.where(tail, _tail_offset(share, rest, *ends), offset)
+    chosen, *given = (tensor.expand(offset.shape) for tensor in (tail, share, rest, low, high))
+    return offset.masked_scatter(chosen, _tail_offset(*(tensor[chosen] for tensor in given)))
 
 
-def _tail_quantile(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Quantiles between bounds of at most zero, by Newton's method for the distance from the upper bound."""
+def _tail_offset(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Quantiles between bounds of at most zero, less the upper bound, by Newton's method."""
     ratio = _log_ratio(low, high, high - low, _log_erfcx(high))
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
-    return high - _tail_distance(gap, high)
+    return -_tail_distance(gap, high)
 
 
 def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
@@ -236,7 +269,7 @@ def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
     for _ in range(NEWTON_STEPS):
         low = high - distance
         scaled = torch.special.erfcx(-low / math.sqrt(2))
-        excess = gap + ((high - low) * (high + low) / 2 + scaled.log() - start)
+        excess = gap + (distance * (high + low) / 2 + scaled.log() - start)
         slope = math.sqrt(2 / math.pi) / scaled
         distance = (distance + excess / slope).clamp(min=0)
     return distance
@@ -267,9 +300,19 @@ def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, h
         >>> truncated_log_odds(zero + 1e-30, zero, one, zero, torch.inf * one)
         tensor(-69.3033, dtype=torch.float64)
     """
-    first, place, last = ((number - loc) / scale for number in (low, value, high))
-    below = log_interval_mass(first, place, (value - low) / scale)
-    return below - log_interval_mass(place, last, (high - value) / scale)
+    first, last, _ = standardized_bounds(loc, scale, low, high)
+    place, below, above = (value - loc) / scale, (value - low) / scale, (high - value) / scale
+    # Half the difference of the squares of both masses' likeliest places, as a product.
+    rise = torch.where(
+        first > 0,
+        below.where(first > 0, 0.0) * (first.where(first > 0, 0.0) + place) / 2,
+        torch.where(
+            last < 0,
+            above.where(last < 0, 0.0) * (last.where(last < 0, 0.0) + place) / 2,
+            place * place.abs() / 2,
+        ),
+    )
+    return log_scaled_mass(first, place, below) - log_scaled_mass(place, last, above) + rise
 
 
 def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -303,15 +346,17 @@ def _bound_distance(bound: Tensor, log_mass: Tensor) -> Tensor:
     return distance.masked_fill(~near, torch.inf)
 
 
-def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean, variance and entropy of a standard normal variable between two bounds.
+def truncated_moments(low: Tensor, high: Tensor, width: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, standard deviation and entropy of a standard normal variable between two bounds; the mean is that of the
+    distance from the mode, :func:`nearest_to_zero`.
 
     By Gauss's quadrature around the mode, because the closed forms cancel in the tails and in narrow intervals; with
     80 nodes it is exact up to rounding. Arguments as for :func:`log_interval_mass`; differentiable.
     """
-    mode = torch.zeros_like(low).maximum(low).minimum(high)
-    reach = (mode**2 + 2 * LARGEST_DROP).sqrt()
-    first, last = low.maximum(-reach) - mode, high.minimum(reach) - mode
+    mode = nearest_to_zero(low, high)
+    reach = 2 * LARGEST_DROP / ((mode**2 + 2 * LARGEST_DROP).sqrt() + mode.abs())
+    first = torch.where(high < 0, -width, low - mode).maximum(-reach)
+    last = torch.where(low > 0, width, high - mode).minimum(reach)
     nodes, weights = (torch.from_numpy(array).to(first) for array in _legendre())
     width = (last - first).unsqueeze(-1)
     offsets = first.unsqueeze(-1) + width * nodes
@@ -320,9 +365,9 @@ def truncated_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor
     total = density.sum(-1, keepdim=True)
     share = density / total
     shift = (share * offsets).sum(-1, keepdim=True)
-    variance = (share * (offsets - shift) ** 2).sum(-1)
+    deviation = (share * ((offsets - shift) / width) ** 2).sum(-1).sqrt() * width.squeeze(-1)
     entropy = (total * width).log().squeeze(-1) + (share * drops).sum(-1)
-    return mode + shift.squeeze(-1), variance, entropy
+    return shift.squeeze(-1), deviation, entropy
 
 
 @cache

@@ -194,3 +194,24 @@ def test_quantiles_between_bounds_that_are_close(loc, scale):
             slopes = torch.autograd.grad(quantile, leaves)
             torch.testing.assert_close(torch.stack(slopes).sum(), torch.ones(()).double(), rtol=1e-3, atol=1e-3)
     assert d.sample((1000,)).unique().numel() == 1000
+
+
+@pytest.mark.parametrize("distance", [1e3, 1e6, 1e9, 1e12])
+@pytest.mark.parametrize("is_upper", [True, False])
+def test_far_from_the_location(distance, is_upper):
+    """There, the distance from the bound is exponential; sums with the location have no digits of it."""
+    ends = (-math.inf, 0.0) if is_upper else (0.0, math.inf)
+    loc = torch.tensor(distance if is_upper else -distance, dtype=torch.double)
+    d, rate = TruncatedNormal(loc, 1.0, *ends), 1 / distance
+    sign = -1 if is_upper else 1
+    torch.testing.assert_close(sign * d.mean.item() / rate, 1.0, rtol=4 * rate**2 + 1e-12, atol=0)
+    torch.testing.assert_close(d.variance.item() / rate**2, 1.0, rtol=8 * rate**2 + 1e-12, atol=0)
+    draws = d.sample((2000,))
+    assert stats.kstest(sign * draws.numpy(), "expon", args=(0, rate)).pvalue > 1e-3
+    torch.testing.assert_close(d.icdf(d.cdf(draws)), draws, rtol=1e-9, atol=0)
+
+
+def test_scales_whose_squares_overflow():
+    d = TruncatedNormal(torch.tensor(0.3, dtype=torch.double), 1e200, 0.0, 2.0)
+    torch.testing.assert_close(d.variance.item(), 1 / 3)
+    torch.testing.assert_close(d.mean.item(), 1.0)

@@ -15,7 +15,9 @@ WIDTHS = st.one_of(st.floats(-10, 2).map(lambda power: 10.0**power), st.just(mat
 
 
 def check(uniform, low, high):
-    expected = truncated_quantile(*(torch.tensor(each, dtype=torch.double) for each in (uniform, low, high))).item()
+    expected = truncated_quantile(
+        *(torch.tensor(each, dtype=torch.double) for each in (uniform, 0.0, 1.0, low, high))
+    ).item()
     found = compiled_quantile(uniform, low, high)
     assert low <= found <= high
     # Two infinite numbers are equal.

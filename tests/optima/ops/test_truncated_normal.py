@@ -27,7 +27,8 @@ def mass(low, high):
     with flint.ctx.workprec(2_000):
         ends = (low, high) if low > 0 else (-high, -low)
         tails = [
-            (flint.arb(x) / flint.arb(2).sqrt()).erfc() if math.isfinite(x) else 1 - math.copysign(1, x) for x in ends
+            1 - math.copysign(1, x) if x in (-math.inf, math.inf) else (flint.arb(x) / flint.arb(2).sqrt()).erfc()
+            for x in ends
         ]
         return (tails[0] - tails[1]) / 2
 
@@ -43,6 +44,10 @@ def double(number):
     return torch.tensor(number, dtype=torch.double)
 
 
+def standard_quantile(uniform, low, high):
+    return truncated_quantile(uniform, double(0.0), double(1.0), low, high)
+
+
 @given(intervals())
 def test_mass(interval):
     expected = float(mass(*interval).log())
@@ -53,7 +58,7 @@ def test_mass(interval):
 @given(intervals(), st.floats(1e-9, 1 - 1e-9))
 def test_quantiles(interval, uniform):
     low, high = interval
-    found = truncated_quantile(double(uniform), double(low), double(high)).item()
+    found = standard_quantile(double(uniform), double(low), double(high)).item()
     assert low <= found <= high
     with flint.ctx.workprec(2_000):
         # How far the quantile is from the true one, to first order.
@@ -68,13 +73,13 @@ def test_quantiles_of_many_draws():
     """Bounds in tails and not, which draws share, and function transforms, which leave out nothing."""
     low, high = double([-9.0, 2.0, -math.inf, -0.5, 30.0]), double([-4.0, 3.0, -1.0, math.inf, 31.0])
     uniform = torch.rand(7, 1, 5, dtype=torch.double)
-    found = truncated_quantile(uniform, torch.stack([low, -high]), torch.stack([high, -low]))
+    found = standard_quantile(uniform, torch.stack([low, -high]), torch.stack([high, -low]))
     assert found.shape == (7, 2, 5)
     for place in torch.cartesian_prod(*map(torch.arange, found.shape)).tolist():
         draw, row, column = place
         ends = sorted([low[column], high[column]] if row == 0 else [-low[column], -high[column]])
-        assert found[draw, row, column] == truncated_quantile(uniform[draw, 0, column], *ends)
-    mapped = torch.vmap(lambda share: truncated_quantile(share, low, high))(uniform)
+        assert found[draw, row, column] == standard_quantile(uniform[draw, 0, column], *ends)
+    mapped = torch.vmap(lambda share: standard_quantile(share, low, high))(uniform)
     torch.testing.assert_close(mapped[:, 0], found[:, 0], rtol=0, atol=0)
 
 
@@ -106,9 +111,46 @@ def test_whole_line_and_half_lines():
     infinite = torch.tensor(math.inf, dtype=torch.double)
     assert log_interval_mass(-infinite, infinite) == 0
     assert log_interval_mass(-infinite, double(0.0)).exp() == 0.5
-    assert truncated_quantile(double(0.5), -infinite, infinite) == 0
-    assert truncated_quantile(double(0.0), double(3.0), infinite) == 3
-    assert truncated_quantile(double(0.0), double(0.0), infinite) == 0
+    assert standard_quantile(double(0.5), -infinite, infinite) == 0
+
+
+@pytest.mark.parametrize(
+    "low, high", [(3.0, 5.0), (0.0, 1.0), (-1.0, 1e-3), (0.0, 1e-20), (1e6, 1e6 + 1), (1e9, 1e9 + 1)]
+)
+@pytest.mark.parametrize("has_low, has_high", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_ends_are_the_bounds(low, high, has_low, has_high, scale):
+    """Their derivatives are finite."""
+    for sign in (1.0, -1.0):
+        ends = sorted([sign * low if has_low else -sign * math.inf, sign * high if has_high else sign * math.inf])
+        leaves = [double(number).requires_grad_() for number in (0.0, scale, *ends)]
+        for uniform, end in zip((0.0, 1.0), ends, strict=True):
+            found = truncated_quantile(double(uniform), *leaves)
+            assert found == end
+            if math.isfinite(end):
+                for slope in torch.autograd.grad(found, leaves):
+                    assert slope.isfinite()
+
+
+@pytest.mark.parametrize("distance", [10.0, 1e3, 1e5, 1e8, 1e12])
+@pytest.mark.parametrize("width", [1e-3, 1.0, 30.0, math.inf])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_distances_from_bounds_in_tails(distance, width, sign):
+    """Far out, a variable less its bound is exponential: its digits do not depend on the bound, nor do log-odds."""
+    uniform = torch.linspace(0.01, 0.99, 7, dtype=torch.double)
+    low, high = sorted([0.0, sign * width])
+    given = double(-sign * distance), double(1.0), double(low), double(high)
+    found = truncated_quantile(uniform if sign > 0 else 1 - uniform, *given)
+    reach = min(width, 200 / distance)
+    with flint.ctx.workprec(200):
+        total, *reached = (
+            flint.acb.integral(lambda x, _: (-x * (distance + x / 2)).exp(), 0, end).real
+            for end in (reach, *found.abs().tolist())
+        )
+        for share, below in zip(uniform.tolist(), reached, strict=True):
+            assert abs(float(below / total / share) - 1) < 1e-10
+    log_odds = truncated_log_odds(found, *given)
+    torch.testing.assert_close(log_odds, sign * uniform.logit(), rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +173,11 @@ def test_moments(low, high):
         total = moment(0)
         shift = moment(1) / total
         expected = (
-            float(mode + shift),
-            float(moment(2) / total - shift**2),
+            float(shift),
+            float((moment(2) / total - shift**2).sqrt()),
             float(total.log() + moment(0, True) / total),
         )
-    found = torch.stack(truncated_moments(double(low), double(high)))
+    found = torch.stack(truncated_moments(double(low), double(high), double(high) - double(low)))
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double), rtol=3e-13, atol=1e-15)
 
 
@@ -146,7 +188,9 @@ def test_derivatives():
     assert torch.autograd.gradcheck(log_interval_mass, (low[chosen], high[chosen]))
     assert torch.autograd.gradgradcheck(log_interval_mass, (low[chosen], high[chosen]))
     uniform = torch.linspace(0.1, 0.9, 5, dtype=torch.double)
-    assert torch.autograd.gradcheck(lambda *bounds: truncated_quantile(uniform, *bounds), (low[chosen], high[chosen]))
+    loc, scale = (torch.full((), number, dtype=torch.double, requires_grad=True) for number in (0.3, 1.2))
+    given = loc, scale, low[chosen], high[chosen]
+    assert torch.autograd.gradcheck(lambda *parameters: truncated_quantile(uniform, *parameters), given)
     for infinite in torch.autograd.grad(log_interval_mass(low, high).sum(), (low, high)):
         assert infinite.isfinite().all()
 
