@@ -6,6 +6,8 @@ of at most 4.
 
 import time
 import warnings
+from contextlib import ExitStack
+from unittest.mock import patch
 
 import pyro
 import pyro.distributions as dist
@@ -16,13 +18,15 @@ from pyro.ops.stats import effective_sample_size
 from benchmarks.measurement import Report, arguments, duration
 from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave
+from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential
 from pyro_structured.structures import Matching
 
 TEXT = """
 Costs x of 40 matchings of 5 x 5 have features f, drawn at random, and one parameter s with a standard normal prior.
 Optima are observed, simulated at s = 1 where locations move, and at s = 0 else; the costs cannot be summed out.
-*Default*: `MCMC(ConstrainedSlice(model))`, which is one kernel here, joint moves of the parameter and the costs. *Two
-moves*, *eight moves*: the same, with fewer or more joint moves in a step than four. *Three kernels*:
+*Default*: `MCMC(ConstrainedSlice(model))`, which is one kernel here, two joint moves of the parameter and the costs, of
+which the second one takes the parameter to the opposite quantile of its density. *Four moves*: the same twice in a
+step. *Drawn moves*: two moves that both draw the parameter from that density. *Three kernels*:
 `Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["s"])])`, the default for
 several parameters. *No joint moves*: without `Interweave`. *Model runs* are those of a step, the start of the chain
 included; *autocorrelation time* is the number of samples for each effective one, by
@@ -82,14 +86,29 @@ def moves(number):
     return make
 
 
+def drawn(program):
+    """The default, with moves that draw where they would reflect."""
+    kernel = ConstrainedSlice(program)
+    step = kernel.sample
+
+    def without_reflections(params):
+        with ExitStack() as stack:
+            for density in (PiecewiseExponential, *PiecewiseExponential.__subclasses__()):
+                stack.enter_context(patch.object(density, "reflect", lambda self, _, *ends: self.draw(*ends)))
+            return step(params)
+
+    kernel.sample = without_reflections
+    return kernel
+
+
 def composed(program, *joint):
     return Gibbs([(ConstrainedSlice(program), ["y_costs"]), *joint, (NUTS(program), ["s"])])
 
 
 KERNELS = {
     "default": ConstrainedSlice,
-    "two moves": moves(2),
-    "eight moves": moves(8),
+    "four moves": moves(4),
+    "drawn moves": drawn,
     "three kernels": lambda program: composed(program, (Interweave(program), None)),
     "no joint moves": composed,
 }

@@ -1,6 +1,6 @@
 """Densities with straight logarithms between places: masses of intervals and draws, compiled."""
 
-__all__ = ["draw_pieces", "fill_pieces", "log_heights", "log_masses"]
+__all__ = ["draw_pieces", "fill_pieces", "log_heights", "log_masses", "reflect_pieces"]
 
 import math
 import sys
@@ -86,25 +86,64 @@ def draw_pieces(
     """Fills in numbers between bounds of shape ``(N,)``, and logarithms of their densities, shape ``(2, N)``, by
     inversion of uniform variables, shape ``(2, N)``.
     """
-    count = places.shape[1] - 1
-    borders = np.empty(count)
+    borders = np.empty(places.shape[1] - 1)
     for n in range(len(places)):
-        left, rise = pieces[n, 0], pieces[n, 1]
-        total = 0.0
-        for piece in range(count):
-            start, stop = _share(places[n], piece, low[n]), _share(places[n], piece, high[n])
-            total += _mass(places[n, piece + 1] - places[n, piece], left[piece], rise[piece], start, stop)
-            borders[piece] = total
-        piece = 0
-        while piece < count - 1 and borders[piece] < uniform[0, n] * total:
-            piece += 1
-        start, stop = _share(places[n], piece, low[n]), _share(places[n], piece, high[n])
-        # From the likelier end of the piece, so that nothing overflows.
-        steep = max(abs(rise[piece]) * (stop - start), FLATTEST)
-        share = min(max(-math.log1p(uniform[1, n] * math.expm1(-steep)) / steep, 0.0), 1.0)
-        share = start + (stop - start) * (1 - share if rise[piece] > 0 else share)
+        total = _fill_borders(places[n], pieces[n], low[n], high[n], borders)
+        piece = _first_reaching(borders, uniform[0, n] * total)
+        share = _share_inside(places[n], pieces[n], piece, uniform[1, n], low[n], high[n])
         drawn[0, n] = places[n, piece] + (places[n, piece + 1] - places[n, piece]) * share
-        drawn[1, n] = left[piece] + rise[piece] * share - math.log(total)
+        drawn[1, n] = pieces[n, 0, piece] + pieces[n, 1, piece] * share - math.log(total)
+
+
+@compiled
+def reflect_pieces(
+    places: np.ndarray, pieces: np.ndarray, x: np.ndarray, low: np.ndarray, high: np.ndarray, found: np.ndarray
+) -> None:
+    """Fills in numbers below which there is as much mass as there is above numbers x, both between bounds of shape
+    ``(N,)``, and logarithms of their densities, shape ``(2, N)``.
+    """
+    borders = np.empty(places.shape[1] - 1)
+    for n in range(len(places)):
+        above = _fill_borders(places[n], pieces[n], x[n], high[n], borders)
+        total = _fill_borders(places[n], pieces[n], low[n], high[n], borders)
+        piece = _first_reaching(borders, above)
+        mass = borders[piece] - (borders[piece - 1] if piece else 0.0)
+        past = borders[piece] - above
+        within = min(max((past if pieces[n, 1, piece] > 0 else mass - past) / mass, 0.0), 1.0)
+        share = _share_inside(places[n], pieces[n], piece, within, low[n], high[n])
+        found[0, n] = places[n, piece] + (places[n, piece + 1] - places[n, piece]) * share
+        found[1, n] = pieces[n, 0, piece] + pieces[n, 1, piece] * share - math.log(total)
+
+
+@compiled
+def _fill_borders(places: np.ndarray, pieces: np.ndarray, low: float, high: float, borders: np.ndarray) -> float:
+    """Masses between two bounds up to the end of each piece, and in all."""
+    total = 0.0
+    for piece in range(len(borders)):
+        start, stop = _share(places, piece, low), _share(places, piece, high)
+        width = places[piece + 1] - places[piece]
+        total += _mass(width, pieces[0, piece], pieces[1, piece], start, stop)
+        borders[piece] = total
+    return total
+
+
+@compiled
+def _first_reaching(borders: np.ndarray, mass: float) -> int:
+    piece = 0
+    while piece < len(borders) - 1 and borders[piece] < mass:
+        piece += 1
+    return piece
+
+
+@compiled
+def _share_inside(places: np.ndarray, pieces: np.ndarray, piece: int, within: float, low: float, high: float) -> float:
+    """Share of a piece at which there is a share of its mass between two bounds, from its likelier end on."""
+    rise = pieces[1, piece]
+    start, stop = _share(places, piece, low), _share(places, piece, high)
+    # From there, nothing overflows.
+    steep = max(abs(rise) * (stop - start), FLATTEST)
+    share = min(max(-math.log1p(within * math.expm1(-steep)) / steep, 0.0), 1.0)
+    return float(start + (stop - start) * (1 - share if rise > 0 else share))
 
 
 @compiled

@@ -95,18 +95,48 @@ class PiecewiseExponential:
         :param Tensor low: Lower bounds, -inf included, shape ``(...)``.
         :param Tensor high: Upper bounds, +inf included, shape ``(...)``.
         """
-        width = self._width.clamp(min=torch.finfo(self._width.dtype).tiny)
-        start, stop = (((end.unsqueeze(-1) - self._places[..., :-1]) / width).clamp(0.0, 1.0) for end in (low, high))
+        start, stop = self._shares(low), self._shares(high)
         masses = _mass(self._width, self._left, self._rise, start, stop)
         borders = masses.cumsum(-1)
         total = borders[..., -1]
         uniform, within = torch.rand(2, *total.shape, dtype=total.dtype, device=total.device)
         piece = (borders < (uniform * total).unsqueeze(-1)).sum(-1, keepdim=True).clamp(max=masses.shape[-1] - 1)
+        return self._inside(piece, within, start, stop, total)
+
+    def reflect(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers below which there is as much mass as there is above others, and the logarithms of their density, as
+        :meth:`draw` gives them: a map that keeps the density, and is its own inverse.
+
+        :param Tensor x: Numbers between the bounds, shape ``(...)``.
+        :param Tensor low: As of :meth:`draw`; ``high``, too.
+        """
+        start, stop, place = self._shares(low), self._shares(high), self._shares(x)
+        masses = _mass(self._width, self._left, self._rise, start, stop)
+        above = _mass(self._width, self._left, self._rise, place.maximum(start).minimum(stop), stop)
+        wanted, borders = above.sum(-1, keepdim=True), masses.cumsum(-1)
+        piece = (borders < wanted).sum(-1, keepdim=True).clamp(max=masses.shape[-1] - 1)
+        mass = masses.gather(-1, piece)
+        # From the likelier end of the piece.
+        past = borders.gather(-1, piece) - wanted
+        within = (torch.where(self._rise.gather(-1, piece) > 0, past, mass - past) / mass).clamp(0.0, 1.0)
+        return self._inside(piece, within.squeeze(-1), start, stop, borders[..., -1])
+
+    def _shares(self, x: Tensor) -> Tensor:
+        """Shares of all pieces that lie before numbers."""
+        width = self._width.clamp(min=torch.finfo(self._width.dtype).tiny)
+        return ((x.unsqueeze(-1) - self._places[..., :-1]) / width).clamp(0.0, 1.0)
+
+    def _inside(
+        self, piece: Tensor, within: Tensor, start: Tensor, stop: Tensor, total: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Numbers between which and the likelier end of a piece there is a share of its mass, and the logarithms of
+        their density.
+        """
         first, width, left, rise, start, stop = (
             values.gather(-1, piece).squeeze(-1)
             for values in (self._places, self._width, self._left, self._rise, start, stop)
         )
-        # From the likelier end of the piece, so that nothing overflows.
+        # From the likelier end of the piece, nothing overflows.
         steep = _off_zero(rise.abs() * (stop - start))
         share = (-torch.log1p(within * torch.expm1(-steep)) / steep).clamp(0.0, 1.0)
         share = start + (stop - start) * torch.where(rise > 0, 1 - share, share)
@@ -158,6 +188,12 @@ class _CompiledPieces(PiecewiseExponential):
         uniform, drawn = torch.rand(2, *low.shape, dtype=low.dtype, device=low.device), low.new_empty(2, *low.shape)
         self._run("draw_pieces", *(ends.reshape(-1) for ends in (low, high)), uniform.view(2, -1), drawn.view(2, -1))
         return drawn[0], drawn[1]
+
+    def reflect(self, x: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """In compiled loops."""
+        found = low.new_empty(2, *low.shape)
+        self._run("reflect_pieces", *(numbers.reshape(-1) for numbers in (x, low, high)), found.view(2, -1))
+        return found[0], found[1]
 
     def _run(self, name: str, *tensors: Tensor) -> None:
         run = _compiled(name)

@@ -65,7 +65,7 @@ def test_posterior_of_a_weight_agrees_with_quadrature():
     mcmc.run(y)
     samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
     effective = float(found["psi"]["n_eff"])
-    assert found["Interweave collapsed moves"]["chain 0"] > 900
+    assert found["Interweave collapsed moves"]["chain 0"] > 450
     assert found["Interweave refused moves"]["chain 0"] < 60
     assert len(samples) / effective < 5
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
@@ -175,7 +175,7 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
         float(found["parameter"]["n_eff"]),
     )
     has_shape = kind in ("concentration", "degrees of freedom")
-    assert (found["Interweave collapsed moves"]["chain 0"] > 900) != has_shape
+    assert (found["Interweave collapsed moves"]["chain 0"] > 450) != has_shape
     assert found["Interweave stuck moves"]["chain 0"] == 0
     assert len(samples) / effective < (20 if has_shape else 5)
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
@@ -656,7 +656,7 @@ def test_a_move_that_fails_ends_no_line(monkeypatch):
     """Else lines would be shorter at some places than at others, which changes how often a chain is there."""
     called = []
     monkeypatch.setattr(Interweave, "_collapses", lambda *_: True)
-    monkeypatch.setattr(Interweave, "_collapsed", lambda *_: called.append(1))
+    monkeypatch.setattr(Interweave, "_collapsed", lambda *_, **__: called.append(1))
 
     def model(y):
         psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
@@ -770,7 +770,7 @@ def test_costs_whose_entries_are_in_plates():
     mcmc = MCMC(ConstrainedSlice(model), num_samples=250, warmup_steps=50, disable_progbar=True)
     mcmc.run()
     samples, found = mcmc.get_samples()["mu"], mcmc.diagnostics()
-    assert found["Interweave collapsed moves"]["chain 0"] > 600
+    assert found["Interweave collapsed moves"]["chain 0"] > 300
     mu = torch.randn(400_000, dtype=torch.double)
     costs, others = mu[:, None, None] * eye, mu[:, None] * SLOPES[0]
     kept = problem.contains(costs + torch.randn_like(costs), value)

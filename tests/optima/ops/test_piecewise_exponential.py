@@ -65,6 +65,35 @@ def test_rows_are_independent():
     assert x.T.corrcoef().fill_diagonal_(0).abs().max() < 6 / math.sqrt(NUM)
 
 
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_reflections(name, is_compiled, hide_numba):
+    """They exchange the masses on both sides, lead back, and come with logarithms of the density."""
+    if not is_compiled:
+        hide_numba()
+    log_density, low, high, _, _ = CASES[name]
+    torch.manual_seed(0)
+    density = piecewise_exponential(log_density, *(torch.full((NUM,), end, dtype=torch.double) for end in (low, high)))
+    first, last = density.ends
+    shares = 0.3 * torch.rand(2, NUM, dtype=torch.double)
+    low, high = first + shares[0] * (last - first), last - shares[1] * (last - first)
+    for ends in ((first, last), (low, high)):
+        x, log_q = density.draw(*ends)
+        there, log_there = density.reflect(x, *ends)
+        assert ((there >= ends[0]) & (there <= ends[1])).all()
+        below, above, total = (
+            density.log_mass(*(end.unsqueeze(-1) for end in interval)).squeeze(-1)
+            for interval in ((ends[0], there), (x, ends[1]), ends)
+        )
+        torch.testing.assert_close((below - total).exp(), (above - total).exp(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(log_there, density.log_density(there, *ends), rtol=1e-9, atol=1e-9)
+        back, log_back = density.reflect(there, *ends)
+        is_inside = torch.minimum(log_q, log_there) > log_q.max() - 15
+        torch.testing.assert_close(log_back[is_inside], log_q[is_inside], rtol=1e-5, atol=1e-5)
+        counts = (back - x).abs() < 1e-6 * (ends[1] - ends[0])
+        assert counts[is_inside].all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from([(), (1,), (3,), (2, 2)]),
@@ -97,9 +126,10 @@ def test_compiled_loops_give_the_same(batch, count, steepness, seed):
         assert (found <= tops + 10).all()
     ends = low[..., 1], high[..., 1]
     drawn = []
+    x = torch.maximum(low[..., 3], ends[0]).minimum(ends[1])
     for density in (slow, fast):
         torch.manual_seed(seed)
-        drawn.append(density.draw(*ends))
+        drawn.append(density.draw(*ends) + density.reflect(x, *ends))
     for expected, found in zip(*drawn, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9 * max(1.0, steepness), equal_nan=True)
 
