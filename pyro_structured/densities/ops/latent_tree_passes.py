@@ -247,13 +247,17 @@ def latent_marginals(transitions: Tensor, levels: LatentTreeLevels, beliefs: Lat
     return _whole(partial(_latent_marginals, transitions, levels, beliefs))
 
 
-def _latent_marginals(transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs, exact: bool) -> Tensor:
-    tables = levels.split(transitions)
+def _latent_marginals(
+    transitions: Tensor, levels: LatentTreeLevels, beliefs: LatentTreeBeliefs, exact: bool
+) -> tuple[Tensor, list[Tensor]]:
+    tables, least = levels.split(transitions), list[Tensor]()
     marginals = [tables[0][..., :1, :] + beliefs.beliefs[0] - beliefs.messages[0]]
     for depth, table in enumerate(tables[1:], 1):
         above = _less(marginals[-1].index_select(1, levels.above[depth - 1]), beliefs.messages[depth])
-        marginals.append(_log_products(above, table, exact) + beliefs.beliefs[depth])
-    return levels.join(marginals)
+        products, smallest = _log_products(above, table, exact)
+        marginals.append(products + beliefs.beliefs[depth])
+        least.append(smallest)
+    return levels.join(marginals), least
 
 
 def observed_marginals(emissions: Tensor, weights: Tensor, evidence: Tensor, latent: Tensor) -> Tensor:
@@ -265,23 +269,37 @@ def observed_marginals(emissions: Tensor, weights: Tensor, evidence: Tensor, lat
     :param Tensor latent: Result of :func:`latent_marginals`.
     """
     above = _less(latent, evidence)
-    return _whole(lambda exact: _log_products(above, emissions, exact) + weights)
+
+    def log_probs(exact: bool) -> tuple[Tensor, list[Tensor]]:
+        products, smallest = _log_products(above, emissions, exact)
+        return products + weights, [smallest]
+
+    return _whole(log_probs)
 
 
-def _log_products(rows: Tensor, matrices: Tensor, exact: bool) -> Tensor:
-    """Logarithms of products of matrices, from the logarithms of both; ``exact`` sums term by term."""
-    return _summed_products(rows, matrices) if exact else _scaled_products(rows, matrices.exp()).logs
-
-
-def _whole(log_probs: Callable[[bool], Tensor]) -> Tensor:
-    """Log-probabilities that add up to 1 along the last axis, computed term by term where products of matrices lose
-    terms that count.
-
-    :param log_probs: Function of whether to compute term by term.
+def _log_products(rows: Tensor, matrices: Tensor, exact: bool) -> tuple[Tensor, Tensor]:
+    """Logarithms of products of matrices, from the logarithms of both, and the smallest sums that are not zero;
+    ``exact`` sums term by term.
     """
-    fast = log_probs(False)
+    if exact:
+        logs = _summed_products(rows, matrices)
+        return logs, torch.ones_like(logs[..., 0])
+    products = _scaled_products(rows, matrices.exp())
+    sums = products.sums.detach()
+    return products.logs, sums.masked_fill(sums == 0, 1.0).amin(-1)
+
+
+def _whole(log_probs: Callable[[bool], tuple[Tensor, list[Tensor]]]) -> Tensor:
+    """Log-probabilities that add up to 1 along the last axis, computed term by term where products of matrices lose
+    terms that count, or are so small that their derivatives would overflow.
+
+    :param log_probs: Function of whether to compute term by term, of log-probabilities and numbers that
+        :func:`is_rough` judges.
+    """
+    fast, least = log_probs(False)
     lost = (fast.exp().sum(-1) - 1).abs()
-    return log_probs(True) if any_true(~(lost < ROUNDING * torch.finfo(lost.dtype).eps)) else fast
+    is_lost = any_true(~(lost < ROUNDING * torch.finfo(lost.dtype).eps))
+    return log_probs(True)[0] if is_lost or any(any_true(is_rough(part)) for part in least) else fast
 
 
 def _less(log_probs: Tensor, parts: Tensor) -> Tensor:

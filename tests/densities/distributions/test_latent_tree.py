@@ -167,6 +167,31 @@ def test_gradients():
     torch.testing.assert_close(mapped, d.reweight(rows).log_partition_function)
 
 
+@pytest.mark.parametrize("rare", [10.0, 690.0, 709.0, 712.0, 718.0, 722.0, 725.0, 744.0, 760.0])
+def test_derivatives_given_evidence_that_is_nearly_impossible(rare):
+    """Sums of probabilities that are so small that their inverses overflow."""
+    emissions = torch.tensor([[[0.0, -rare]]], dtype=torch.double, requires_grad=True)
+    d = LatentTree(torch.zeros(1, 1, 1, dtype=torch.double), emissions, HiddenTree([0], 1, 2))
+    d.reweight(torch.tensor([[0.0, rare]], dtype=torch.double)).marginals[0, 1].backward()
+    torch.testing.assert_close(emissions.grad, torch.tensor([[[-0.25, 0.25]]], dtype=torch.double), rtol=1e-9, atol=0)
+    # A hidden state that is as rare, and which alone shows what is observed.
+    leaves = [torch.tensor(number, dtype=torch.double, requires_grad=True) for number in (0.3, 0.7)]
+    first, last = leaves
+    zero, infinity = torch.zeros(()).double(), torch.full((), math.inf).double()
+    transitions = torch.stack([zero, zero, zero, zero, zero, -rare + zero, zero, -rare + zero, zero, zero, zero, last])
+    shown = torch.stack([zero, zero - infinity, zero, first])
+    emissions = torch.stack([torch.zeros(4).double(), shown, 2 * torch.eye(2).double().flatten()])
+    d = LatentTree(transitions.reshape(3, 2, 2), emissions.reshape(3, 2, 2), HiddenTree.chain(3, 2))
+    marginal = d.condition(torch.tensor([0, 1, 0]), torch.tensor([False, True, False])).marginals[2, 1]
+    # Given the hidden state 1, the last one is 1 with the odds exp(last), and shows itself with the odds exp(2).
+    share, shows = last.sigmoid(), torch.tensor(2.0).double().sigmoid()
+    expected = share * shows + (1 - share) * (1 - shows)
+    torch.testing.assert_close(marginal, expected, rtol=1e-9, atol=0)
+    found = torch.autograd.grad(marginal, leaves)
+    wanted = torch.autograd.grad(expected, last)
+    torch.testing.assert_close(found, (torch.zeros(()).double(), *wanted), rtol=1e-9, atol=1e-12)
+
+
 def test_errors():
     tree = HiddenTree([0, 0], 2, 3)
     transitions, emissions = torch.zeros(2, 2, 2), torch.zeros(2, 2, 3)
