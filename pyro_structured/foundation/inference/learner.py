@@ -301,6 +301,13 @@ def _check_latent(trace: Any, known: set[str]) -> None:
     for name, node in trace.iter_stochastic_nodes():
         if name in known or _is_fixed(node["fn"]):
             continue
+        # Pyro's names for the two halves of a site with obs_mask.
+        site, hidden, _ = name.partition("_unobserved")
+        if hidden and f"{site}_observed" in trace.nodes:
+            raise ValueError(
+                f"{site}: expected a site without obs_mask, by which rows that are not observed become latent; "
+                "use poutine.mask(mask=...), or leave these rows out of the plate"
+            )
         if node["fn"].support.is_discrete:
             raise NotImplementedError(
                 f"{name}: expected an observed site, or a continuous latent one, for which a guide such as AutoDelta "

@@ -87,6 +87,21 @@ def test_masked_optima(model, learner):
         assert torch.allclose(pyro.param("own"), own, atol=1e-6)
 
 
+@pytest.mark.parametrize("learner", [MCEM, HardEM, PerturbAndMAP, MaxMargin, PseudoLikelihood])
+def test_hidden_rows_are_refused(learner):
+    """The sites that Pyro makes of them are none that a user could find."""
+
+    def model(rows):
+        with pyro.plate("rows", len(rows)):
+            if learner is PseudoLikelihood:
+                pyro.sample("y", GridCRF(pyro.param("unary", torch.zeros(3, 3)), NONE, GRID), obs=LABELS, obs_mask=MASK)
+            else:
+                pyro.sample("y", RandOM(base(rows), CHOICE), obs=Y, obs_mask=MASK)
+
+    with pytest.raises(ValueError, match="y: expected a site without obs_mask, .* use poutine.mask"):
+        learner(model, no_guide, SGD({"lr": 0.1})).step(EVERY)
+
+
 def field_by_handler(rows):
     unary = pyro.param("unary", torch.zeros(3, 3))
     with pyro.plate("rows", len(rows)), poutine.mask(mask=MASK[rows]):
