@@ -33,6 +33,14 @@ pytestmark = pytest.mark.statistical
 SIZE = 12
 
 
+def effective_number(diagnostics, number):
+    """Of samples for their mean and deviation: no more than there are, where means of samples that take turns on both
+    sides would be surer, and estimates may even be negative.
+    """
+    found = float(diagnostics["n_eff"])
+    return min(found, number) if found > 0 else number
+
+
 def features():
     generator = torch.Generator().manual_seed(0)
     return torch.randn(SIZE, 2, 2, generator=generator, dtype=torch.double)
@@ -64,7 +72,7 @@ def test_posterior_of_a_weight_agrees_with_quadrature():
     mcmc = MCMC(Gibbs(blocks), num_samples=250, warmup_steps=60, disable_progbar=True)
     mcmc.run(y)
     samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
-    effective = float(found["psi"]["n_eff"])
+    effective = effective_number(found["psi"], len(samples))
     assert found["Interweave collapsed moves"]["chain 0"] > 450
     assert found["Interweave refused moves"]["chain 0"] < 60
     assert len(samples) / effective < 5
@@ -172,7 +180,7 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
     samples, found = mcmc.get_samples()["parameter"], mcmc.diagnostics()
     samples, effective = (
         samples if isinstance(prior, dist.Normal) else samples.log(),
-        float(found["parameter"]["n_eff"]),
+        effective_number(found["parameter"], len(samples)),
     )
     has_shape = kind in ("concentration", "degrees of freedom")
     assert (found["Interweave collapsed moves"]["chain 0"] > 450) != has_shape
@@ -181,7 +189,7 @@ def test_posterior_of_a_choice_agrees_with_quadrature(kind, make):
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
     # And some at the start.
-    assert (model.runs < 4.5 * 310 + 100) == (make is ConstrainedSlice and not has_shape)
+    assert (model.runs < 2.6 * 310 + 100) == (make is ConstrainedSlice and not has_shape)
 
 
 ZERO = torch.zeros((), dtype=torch.double)
@@ -316,7 +324,7 @@ def test_what_is_not_linear(kind):
     mcmc = MCMC(kernel, num_samples=300, warmup_steps=50, disable_progbar=True, initial_params=start)
     mcmc.run(y)
     samples, found = mcmc.get_samples()["psi"], mcmc.diagnostics()
-    effective = float(found["psi"]["n_eff"])
+    effective = effective_number(found["psi"], len(samples))
     assert (found["Interweave collapsed moves"]["chain 0"] > 0) == (kind == "kink")
     assert found["Interweave stuck moves"]["chain 0"] == 0
     assert abs(samples.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
@@ -748,7 +756,8 @@ def test_posterior_of_costs_between_bounds():
     kernel = Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), walk])
     mcmc = MCMC(kernel, num_samples=120, warmup_steps=20, disable_progbar=True)
     mcmc.run(y)
-    found, effective = mcmc.get_samples()["psi"], float(mcmc.diagnostics()["psi"]["n_eff"])
+    found = mcmc.get_samples()["psi"]
+    effective = effective_number(mcmc.diagnostics()["psi"], len(found))
     assert abs(found.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(found.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
@@ -775,7 +784,7 @@ def test_costs_whose_entries_are_in_plates():
     costs, others = mu[:, None, None] * eye, mu[:, None] * SLOPES[0]
     kept = problem.contains(costs + torch.randn_like(costs), value)
     kept &= Ranking(3).contains(others + torch.randn_like(others), torch.tensor([0, 1, 2]))
-    effective = float(found["mu"]["n_eff"])
+    effective = effective_number(found["mu"], len(samples))
     deviation = mu[kept].std()
     assert abs(samples.mean() - mu[kept].mean()) < most_standard_errors(effective) * deviation / math.sqrt(effective)
     assert abs(samples.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
