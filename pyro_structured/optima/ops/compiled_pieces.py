@@ -107,11 +107,13 @@ def reflect_pieces(
         above = _fill_borders(places[n], pieces[n], x[n], high[n], borders)
         total = _fill_borders(places[n], pieces[n], low[n], high[n], borders)
         piece = _first_reaching(borders, above)
-        mass = borders[piece] - (borders[piece - 1] if piece else 0.0)
+        # Pieces next to the bounds may have no mass.
+        mass = max(borders[piece] - (borders[piece - 1] if piece else 0.0), TINY)
         past = borders[piece] - above
         within = min(max((past if pieces[n, 1, piece] > 0 else mass - past) / mass, 0.0), 1.0)
         share = _share_inside(places[n], pieces[n], piece, within, low[n], high[n])
-        found[0, n] = places[n, piece] + (places[n, piece + 1] - places[n, piece]) * share
+        there = places[n, piece] + (places[n, piece + 1] - places[n, piece]) * share
+        found[0, n] = min(max(there, low[n]), high[n])
         found[1, n] = pieces[n, 0, piece] + pieces[n, 1, piece] * share - math.log(total)
 
 

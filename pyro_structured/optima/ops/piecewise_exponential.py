@@ -115,11 +115,13 @@ class PiecewiseExponential:
         above = _mass(self._width, self._left, self._rise, place.maximum(start).minimum(stop), stop)
         wanted, borders = above.sum(-1, keepdim=True), masses.cumsum(-1)
         piece = (borders < wanted).sum(-1, keepdim=True).clamp(max=masses.shape[-1] - 1)
-        mass = masses.gather(-1, piece)
+        # Pieces next to the bounds may have no mass.
+        mass = masses.gather(-1, piece).clamp(min=torch.finfo(masses.dtype).tiny)
         # From the likelier end of the piece.
         past = borders.gather(-1, piece) - wanted
         within = (torch.where(self._rise.gather(-1, piece) > 0, past, mass - past) / mass).clamp(0.0, 1.0)
-        return self._inside(piece, within.squeeze(-1), start, stop, borders[..., -1])
+        there, log_density = self._inside(piece, within.squeeze(-1), start, stop, borders[..., -1])
+        return there.maximum(low).minimum(high), log_density
 
     def _shares(self, x: Tensor) -> Tensor:
         """Shares of all pieces that lie before numbers."""

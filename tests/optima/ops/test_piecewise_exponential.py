@@ -78,6 +78,13 @@ def test_reflections(name, is_compiled, hide_numba):
     shares = 0.3 * torch.rand(2, NUM, dtype=torch.double)
     low, high = first + shares[0] * (last - first), last - shares[1] * (last - first)
     for ends in ((first, last), (low, high)):
+        # The bounds lead to each other, but for what has no mass.
+        total = density.log_mass(*(end.unsqueeze(-1) for end in ends))
+        for one, other in (ends, ends[::-1]):
+            edge, _ = density.reflect(one, *ends)
+            assert ((edge >= ends[0]) & (edge <= ends[1])).all()
+            between = torch.stack([edge, other], -1).sort(-1).values
+            assert ((density.log_mass(between[:, :1], between[:, 1:]) - total).exp() < 1e-12).all()
         x, log_q = density.draw(*ends)
         there, log_there = density.reflect(x, *ends)
         assert ((there >= ends[0]) & (there <= ends[1])).all()
