@@ -127,7 +127,7 @@ def _truncated_terms(x: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: T
     alpha, beta = alpha.where(low.isfinite(), -torch.inf), beta.where(high.isfinite(), torch.inf)
     # Squares of bounds far out would cancel: differences from the likeliest place are taken.
     bounds = low.masked_fill(low == -torch.inf, 0.0), high.masked_fill(high == torch.inf, 0.0)
-    is_above, is_below = alpha > 0, beta < 0
+    is_above, is_below = alpha >= 0, beta <= 0
     place = torch.where(is_above, bounds[0], torch.where(is_below, bounds[1], loc))
     nearest = nearest_to_zero(alpha, beta)
     width = ((bounds[1] - bounds[0]) / scale).masked_fill(low.isinf() | high.isinf(), torch.inf)
@@ -140,7 +140,7 @@ def _truncated_terms(x: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: T
         from_low = ((x - bounds[0]) / scale).masked_fill(low.isinf(), torch.inf)
         to_high = ((bounds[1] - x) / scale).masked_fill(high.isinf(), torch.inf)
         # Of the likeliest place below a number, and above it, if it is the number itself.
-        below, above = is_below | (~is_above & (z < 0)), is_above | (~is_below & (z > 0))
+        below, above = is_below | (~is_above & (z <= 0)), is_above | (~is_below & (z >= 0))
         return (
             -drop - log_mass - scale.log() - math.log(2 * math.pi) / 2,
             log_scaled_mass(alpha, z, from_low) - drop.where(below, 0.0) - log_mass,

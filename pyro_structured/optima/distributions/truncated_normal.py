@@ -17,7 +17,7 @@ from pyro_structured.optima.ops.truncated_normal import (
     log_scaled_mass,
     nearest_to_zero,
     standardized_bounds,
-    truncated_log_odds,
+    truncated_log_cdf,
     truncated_moments,
     truncated_quantile,
 )
@@ -179,7 +179,8 @@ class TruncatedNormal(TorchDistribution):
             return constraints.real
         if unbounded[1]:
             return constraints.greater_than_eq(self.low)
-        return constraints.less_than(self.high) if unbounded[0] else constraints.interval(self.low, self.high)
+        # Torch has no constraint of numbers that are at most a bound.
+        return PartialInterval(self.low, self.high) if unbounded[0] else constraints.interval(self.low, self.high)
 
     @lazy_property
     def _bounds(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -192,9 +193,9 @@ class TruncatedNormal(TorchDistribution):
 
     @property
     def _likeliest(self) -> Tensor:
-        """The mode, whose derivatives are those of the bound or of the location, not of both where these are equal."""
+        """The mode, with the derivatives of a bound that is the location."""
         loc, _, low, high = self._parameters
-        return torch.where(low > loc, low, torch.where(high < loc, high, loc))
+        return torch.where(low >= loc, low, torch.where(high <= loc, high, loc))
 
     def __getstate__(self) -> dict[str, Any]:
         """State without the derived bounds: autograd graphs can be neither copied nor pickled."""
@@ -216,16 +217,18 @@ class TruncatedNormal(TorchDistribution):
         """Distribution function: the probability of at most ``value``."""
         below, above = value <= self.low, value >= self.high
         inside = torch.where(below | above, self.mode, value).double()
-        share = truncated_log_odds(inside, *self._parameters).sigmoid()
+        share = truncated_log_cdf(inside, *self._parameters).exp()
         return self._cast(share.masked_fill(below, 0.0).masked_fill(above, 1.0))
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles of probabilities in [0, 1]."""
+        value = torch.as_tensor(value)
         if self._validate_args and any_true(~((value >= 0) & (value <= 1))):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
         quantile = self._cast(truncated_quantile(value.double(), *self._parameters))
         # Rounding must not leave the support.
-        return torch.maximum(torch.minimum(quantile, self.high.to(quantile)), self.low.to(quantile))
+        low, high = self.low.to(quantile), self.high.to(quantile)
+        return torch.where(quantile < low, low, torch.where(quantile > high, high, quantile))
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
         """Draws with derivatives with respect to all parameters, shape ``sample_shape + batch_shape``."""

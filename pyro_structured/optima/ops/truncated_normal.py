@@ -9,6 +9,7 @@ __all__ = [
     "nearest_to_zero",
     "standardized_bounds",
     "truncated_from_log_odds",
+    "truncated_log_cdf",
     "truncated_log_odds",
     "truncated_moments",
     "truncated_quantile",
@@ -51,9 +52,11 @@ def log_interval_mass(low: Tensor, high: Tensor, width: Tensor | None = None) ->
 
 
 def nearest_to_zero(low: Tensor, high: Tensor) -> Tensor:
-    """The number between two bounds that is nearest to zero, where the standard normal density is the largest."""
+    """The number between two bounds that is nearest to zero, where the standard normal density is the largest; with the
+    derivatives of a bound that is zero.
+    """
     zero = torch.zeros((), dtype=low.dtype, device=low.device)
-    return torch.where(low > 0, low, torch.where(high < 0, high, zero))
+    return torch.where(low >= 0, low, torch.where(high <= 0, high, zero))
 
 
 def log_scaled_mass(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
@@ -159,9 +162,9 @@ def truncated_quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor,
     :param Tensor scale: Standard deviation of the normal variable.
     :param Tensor low: Lower bound, or -inf.
     :param Tensor high: Larger upper bound, or +inf; shapes broadcast.
-    :return: Numbers between the bounds; differentiable with respect to all parameters, once. Exact up to rounding at
-        any distance from the mean, and for intervals of any width: in tails and in narrow intervals, the distance
-        from the bound is found, not the number itself.
+    :return: Numbers between the bounds; differentiable with respect to all arguments, once. Exact up to rounding at any
+        distance from the mean, and for intervals of any width: in tails and in narrow intervals, the distance from the
+        bound is found, not the number itself.
 
     Example::
 
@@ -170,14 +173,15 @@ def truncated_quantile(uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor,
         tensor(6.9315e-10, dtype=torch.float64)
     """
     first, last, width = standardized_bounds(loc, scale, low, high)
-    near = torch.where(first > 0, low, torch.where(last < 0, high, loc))
+    near = torch.where(first >= 0, low, torch.where(last <= 0, high, loc))
     quantile = near + scale * _quantile_offset(uniform, first, last)
     narrow = is_narrowest(first, width)
     if any_true(narrow):
         middle, width = ((first + last) / 2).where(narrow, 0.0), width.where(narrow, 1.0)
         start, end = low.where(narrow, 0.0), high.where(narrow, 0.0)
         quantile = torch.where(narrow, start + (end - start) * narrow_share(uniform, middle, width), quantile)
-    return torch.maximum(torch.minimum(quantile, high), low)
+    # Quantiles that are bounds keep their derivatives.
+    return torch.where(quantile < low, low, torch.where(quantile > high, high, quantile))
 
 
 def standardized_bounds(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -187,9 +191,14 @@ def standardized_bounds(loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -
     no_low, no_high = low.isinf(), high.isinf()
     first = ((low.masked_fill(no_low, 0.0) - loc) / scale).masked_fill(no_low, -torch.inf)
     last = ((high.masked_fill(no_high, 0.0) - loc) / scale).masked_fill(no_high, torch.inf)
-    unbounded = no_low | no_high
-    width = (high.masked_fill(unbounded, 1.0) - low.masked_fill(unbounded, 0.0)) / scale
-    return first, last, width.masked_fill(unbounded, torch.inf)
+    return first, last, _distance(low, high, scale)
+
+
+def _distance(low: Tensor, high: Tensor, scale: Tensor) -> Tensor:
+    """Distances in units of a scale; infinite ones have no derivatives."""
+    infinite = low.isinf() | high.isinf()
+    distance: Tensor = (high.masked_fill(infinite, 1.0) - low.masked_fill(infinite, 0.0)) / scale
+    return distance.masked_fill(infinite, torch.inf)
 
 
 def _quantile_offset(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -208,17 +217,22 @@ def _quantile_offset(uniform: Tensor, low: Tensor, high: Tensor) -> Tensor:
             offset = _with_tails(offset, tail, share, rest, first, last)
         offset = torch.where(share <= 0, first - near, torch.where(rest <= 0, last - near, offset))
         offset = torch.where(flip, -offset, offset)
-    if not (low.requires_grad or high.requires_grad):
+    if not (low.requires_grad or high.requires_grad or uniform.requires_grad):
         return offset
     # The derivative of a quantile is that of the distribution function, divided by the density.
     near = nearest_to_zero(low, high)
+    moved = -near + near.detach()
+    if uniform.requires_grad:
+        inverse = torch.exp(log_scaled_mass(low, high) + offset * (offset + 2 * near) / 2).detach()
+        inverse = inverse.masked_fill(inverse.isinf() | offset.isinf(), 0.0) * math.sqrt(2 * math.pi)
+        moved = moved + inverse * (uniform - uniform.detach())
     for bound, weight in ((low, 1 - uniform), (high, uniform)):
         constant = torch.isinf(bound) | (weight <= 0)
         bound = bound.masked_fill(constant, 0.0)
         distance = offset.detach() + (near - bound).detach()
-        slope = weight * torch.exp(distance * (distance + 2 * bound.detach()) / 2)
+        slope = weight.detach() * torch.exp(distance * (distance + 2 * bound.detach()) / 2)
         offset = offset + slope.masked_fill(constant, 0.0) * (bound - bound.detach())
-    return offset - (near - near.detach())
+    return offset + moved
 
 
 def is_narrowest(low: Tensor, width: Tensor) -> Tensor:
@@ -259,7 +273,24 @@ def _tail_offset(share: Tensor, rest: Tensor, low: Tensor, high: Tensor) -> Tens
     ratio = _log_ratio(low, high, high - low, _log_erfcx(high))
     below = share + rest * ratio.exp()
     gap = -torch.where(below < 0.5, below.log(), torch.log1p(rest * torch.expm1(ratio)))
-    return -_tail_distance(gap, high)
+    # Next to the bound, differences of logarithms have no digits left.
+    near = _distance_at_mass(rest.log() + log_scaled_mass(low, high), high)
+    return -torch.where(near < torch.inf, near, _tail_distance(gap, high))
+
+
+def _distance_at_mass(log_mass: Tensor, high: Tensor) -> Tensor:
+    """Distances below numbers of at most zero between which there is a small mass, in units of the density there times
+    the root of 2 pi; inf where they are not small.
+
+    :param Tensor log_mass: Logarithms of the masses, as of :func:`log_scaled_mass`.
+    """
+    start = torch.exp(log_mass + 0.5 * math.log(2 * math.pi))
+    near = start * (1 + high.abs()) < NARROW
+    distance, high = start.masked_fill(~near, 0.0), high.masked_fill(~near, 0.0)
+    for _ in range(NEWTON_STEPS):
+        drop = distance * (high - distance / 4) / 2
+        distance = torch.exp(log_mass - drop - _log_mean_density(high - distance / 2, distance)).masked_fill(~near, 0.0)
+    return distance.masked_fill(~near, torch.inf)
 
 
 def _tail_distance(gap: Tensor, high: Tensor) -> Tensor:
@@ -301,18 +332,40 @@ def truncated_log_odds(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, h
         tensor(-69.3033, dtype=torch.float64)
     """
     first, last, _ = standardized_bounds(loc, scale, low, high)
-    place, below, above = (value - loc) / scale, (value - low) / scale, (high - value) / scale
-    # Half the difference of the squares of both masses' likeliest places, as a product.
-    rise = torch.where(
-        first > 0,
-        below.where(first > 0, 0.0) * (first.where(first > 0, 0.0) + place) / 2,
-        torch.where(
-            last < 0,
-            above.where(last < 0, 0.0) * (last.where(last < 0, 0.0) + place) / 2,
-            place * place.abs() / 2,
-        ),
-    )
+    place, below, above = (value - loc) / scale, _distance(low, value, scale), _distance(value, high, scale)
+    rise = _rise(place, first, last, below, above, torch.where(place >= 0, place, 0.0))
     return log_scaled_mass(first, place, below) - log_scaled_mass(place, last, above) + rise
+
+
+def truncated_log_cdf(value: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    r"""Logarithm of :math:`P(X \le x)` for a normal variable X between two bounds; arguments as of
+    :func:`truncated_log_odds`.
+
+    Example::
+
+        >>> zero, one = torch.tensor([0.0, 1.0], dtype=torch.double)
+        >>> truncated_log_cdf(one * 1e-9, -1e9 * one, one, zero, torch.inf * one).exp()
+        tensor(0.6321, dtype=torch.float64)
+    """
+    first, last, width = standardized_bounds(loc, scale, low, high)
+    place, below, above = (value - loc) / scale, _distance(low, value, scale), _distance(value, high, scale)
+    rise = _rise(place, first, last, below, above, torch.zeros_like(place))
+    # Masses from a lower bound above zero on have the same likeliest place.
+    rise = torch.where(first >= 0, 0.0, rise)
+    return log_scaled_mass(first, place, below) - log_scaled_mass(first, last, width) + rise
+
+
+def _rise(place: Tensor, first: Tensor, last: Tensor, below: Tensor, above: Tensor, other: Tensor) -> Tensor:
+    """Half the difference of the squares of the likeliest places of two masses, as a product where these are bounds:
+    of the mass that ends at a place, and of one from there on.
+
+    :param Tensor other: Likeliest place of the second mass, where there are numbers on both sides of zero.
+    """
+    is_right, is_left = first >= 0, last <= 0
+    right = below.where(is_right, 0.0) * (first.where(is_right, 0.0) + place) / 2
+    left = above.where(is_left, 0.0) * (last.where(is_left, 0.0) + place) / 2
+    around = (other.square() - torch.where(place <= 0, place, 0.0).square()) / 2
+    return torch.where(is_right, right, torch.where(is_left, left, around))
 
 
 def truncated_from_log_odds(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -355,8 +408,8 @@ def truncated_moments(low: Tensor, high: Tensor, width: Tensor) -> tuple[Tensor,
     """
     mode = nearest_to_zero(low, high)
     reach = 2 * LARGEST_DROP / ((mode**2 + 2 * LARGEST_DROP).sqrt() + mode.abs())
-    first = torch.where(high < 0, -width, low - mode).maximum(-reach)
-    last = torch.where(low > 0, width, high - mode).minimum(reach)
+    first = torch.where(high <= 0, -width, low - mode).maximum(-reach)
+    last = torch.where(low >= 0, width, high - mode).minimum(reach)
     nodes, weights = (torch.from_numpy(array).to(first) for array in _legendre())
     width = (last - first).unsqueeze(-1)
     offsets = first.unsqueeze(-1) + width * nodes

@@ -215,3 +215,99 @@ def test_scales_whose_squares_overflow():
     d = TruncatedNormal(torch.tensor(0.3, dtype=torch.double), 1e200, 0.0, 2.0)
     torch.testing.assert_close(d.variance.item(), 1 / 3)
     torch.testing.assert_close(d.mean.item(), 1.0)
+
+
+BOUNDS = [
+    (-math.inf, math.inf),
+    (0.0, math.inf),
+    (-math.inf, 1.0),
+    (0.0, 1.0),
+    (-2.0, 0.5),
+    (0.3, 0.9),
+    (-math.inf, 0.3),
+]
+
+
+def parameters_of(loc, scale, low, high):
+    return [
+        torch.tensor(number, dtype=torch.double, requires_grad=math.isfinite(number))
+        for number in (loc, scale, low, high)
+    ]
+
+
+@pytest.mark.parametrize("low, high", BOUNDS)
+@pytest.mark.parametrize("loc", [-30.0, 0.0, 0.3, 1.0, 40.0])
+def test_derivatives_of_probabilities_and_quantiles(low, high, loc):
+    """Those of the distribution function with respect to values are densities, of quantiles their inverses, infinite
+    bounds or not; with respect to parameters they are those of differences.
+    """
+    leaves = parameters_of(loc, 1.2, low, high)
+    d = TruncatedNormal(*leaves)
+    shares = torch.tensor([1e-30, 1e-9, 0.2, 0.5, 0.9, 1 - 1e-6], dtype=torch.double, requires_grad=True)
+    values = d.icdf(shares)
+    density = d.log_prob(values.detach()).exp()
+    (slopes,) = torch.autograd.grad(values.sum(), shares, retain_graph=True)
+    # Where rounding leads to a bound, there are none.
+    is_inside = (values > low) & (values < high)
+    assert is_inside[1:].all()
+    torch.testing.assert_close((slopes * density)[is_inside], torch.ones(6).double()[is_inside], rtol=1e-9, atol=0)
+    at = values.detach().requires_grad_()
+    (slopes,) = torch.autograd.grad(d.cdf(at).sum(), at, retain_graph=True)
+    torch.testing.assert_close(slopes[is_inside], density[is_inside], rtol=1e-9, atol=0)
+    inside = values.detach()[2:5]
+    free = tuple(leaf for leaf in leaves if leaf.requires_grad)
+
+    def of_parameters(*parameters):
+        numbers = iter(parameters)
+        return TruncatedNormal(*(next(numbers) if leaf.requires_grad else leaf for leaf in leaves), validate_args=False)
+
+    assert torch.autograd.gradcheck(lambda *parameters: of_parameters(*parameters).cdf(inside), free, atol=1e-6)
+    for slope in torch.autograd.grad(d.cdf(inside).sum(), free):
+        assert slope.isfinite()
+
+
+@pytest.mark.parametrize(
+    "loc, low, high", [(0.0, 0.0, math.inf), (1.0, -math.inf, 1.0), (0.0, 0.0, 1.0), (1.0, 0.0, 1.0)]
+)
+def test_second_derivatives_where_a_bound_is_the_location(loc, low, high):
+    leaves, value = parameters_of(loc, 1.2, low, high), torch.tensor(0.5, dtype=torch.double)
+    places = [place for place, leaf in enumerate(leaves) if leaf.requires_grad]
+
+    def found(function, shift):
+        def of_parameters(*numbers):
+            parameters = list(leaves)
+            for place, number in zip(places, numbers, strict=True):
+                parameters[place] = number
+            parameters[0] = parameters[0] + shift
+            return getattr(TruncatedNormal(*parameters), function)(value)
+
+        rows = torch.autograd.functional.hessian(of_parameters, tuple(leaves[place] for place in places))
+        return torch.stack([torch.stack(row) for row in rows])
+
+    for function in ("log_prob", "cdf"):
+        for shift in (-1e-9, 1e-9):
+            torch.testing.assert_close(found(function, 0.0), found(function, shift), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loc", [0.0, -1.0, -50.0, -1e7])
+@pytest.mark.parametrize("share", [1e-300, 1e-30, 1e-14, 1e-8, 1e-3])
+def test_small_quantiles(loc, share):
+    """Relative errors of the distance from the bound stay those of rounding."""
+    d = TruncatedNormal(torch.tensor(loc, dtype=torch.double), 1.0, 0.0)
+    place = d.icdf(torch.tensor(share, dtype=torch.double)).item()
+    distance, reach = -mpmath.mpf(loc), 15 if loc > -10 else -100 / loc
+
+    def density(x):
+        return mpmath.exp(-x * (distance + x / 2))
+
+    with mpmath.workdps(30):
+        total = mpmath.quad(density, mpmath.linspace(0, reach, 40))
+        reached = mpmath.quad(density, [0, mpmath.mpf(place)])
+        assert abs(reached / total / share - 1) < 1e-10
+
+
+def test_bounds_are_in_the_support():
+    for d in (TruncatedNormal(0.0, 1.0, -math.inf, 0.0), TruncatedNormal(1e4, 1.0, -math.inf, 1e2)):
+        assert d.log_prob(d.high).isfinite()
+        assert d.log_prob(d.sample((2000,))).isfinite().all()
+    assert TruncatedNormal(0.0, 1.0, 0.0, 1.0).icdf(0.5) == TruncatedNormal(0.0, 1.0, 0.0, 1.0).icdf(torch.tensor(0.5))
