@@ -12,7 +12,6 @@ import math
 import numpy as np
 
 from pyro_structured.counts.ops.compiled_cells import child_messages, level_starts, message_width, num_nodes
-from pyro_structured.counts.ops.compiled_exponentials import exponentials, logarithms
 from pyro_structured.counts.ops.convolution_tree import UNDERFLOW, UNIT_ROUNDOFF
 from pyro_structured.counts.ops.direct_counts import (
     LARGEST_EXPONENT,
@@ -22,6 +21,7 @@ from pyro_structured.counts.ops.direct_counts import (
     rounding_error,
 )
 from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_order
+from pyro_structured.foundation.ops.compiled_exponentials import exponentials, logarithms
 
 # Largest number of variables of a block; number down to which blocks are halved while there are few of them; largest
 # number of blocks that are computed side by side.

@@ -8,8 +8,8 @@ import math
 
 import numpy as np
 
-from pyro_structured.counts.ops.compiled_exponentials import logarithms
 from pyro_structured.foundation.ops.compiled import compiled, compiled_in_any_order
+from pyro_structured.foundation.ops.compiled_exponentials import logarithms
 
 # Powers of 2 by which numbers may have grown or shrunk before they get new scales, and steps before that.
 MOST_BITS, MOST_STEPS = 900, 64

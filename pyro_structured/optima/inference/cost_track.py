@@ -32,13 +32,13 @@ from pyro_structured.optima.inference.noncentered_costs import (
     noise_log_density,
     noise_shape,
 )
-from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential
+from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential, places_that_count
 
 # Deviation from a straight line that rounding explains, relative to the change.
 STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
 # Distance of the places of a table, in standard deviations of normal noise; places on either side of the present one at
 # first, and at most; and fall of the logarithm behind which nothing is tabulated.
-SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 40, 1280, 33.0
+SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 56, 1792, 33.0
 # Number of costs whose densities are asked for at once: as many as stay in fast memory.
 AT_ONCE = 30_000
 # Numbers of places at which densities along a line are tabulated.
@@ -83,7 +83,7 @@ class CostTrack:
         ``None``: costs move as the parameters move them.
     :param dtype: Dtype whose rounding the parameters of the distribution show.
 
-    A track takes 80 evaluations of the density of the costs, or some more in few dimensions, and, as soon as it is
+    A track takes 113 evaluations of the density of the costs, or some more in few dimensions, and, as soon as it is
     asked for masses, one chord, or a chord for each t along the incidence of optima.
 
     :ivar int num_places: Number of places at which densities along the line are to be tabulated.
@@ -203,9 +203,8 @@ class CostTrack:
             low, high = (end.unsqueeze(-1) - distance for end in self._ends)
             return low, high
         assert self._table is not None
-        first, last = self._table.ends
         # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
-        origin = last if self._problem.maximize else first
+        origin = self._table.ends[1 if self._problem.maximize else 0]
         t, there = (
             numbers.reshape(numbers.shape + (1,) * trailing)
             for numbers, trailing in ((distance, self._costs.dim()), (origin, len(self._axes)))
@@ -262,7 +261,11 @@ class CostTrack:
             is_low = (places[..., :1] <= first) | (heights[..., :1] < least)
             is_high = (places[..., -1:] >= last) | (heights[..., -1:] < least)
             if bool(((is_low & is_high).squeeze(-1) | ~self._moves).all()):
-                return PiecewiseExponential.of(places, heights)
+                # Farther away, where costs are much larger, chords would lose digits.
+                start, end = (place.unsqueeze(-1) for place in places_that_count(heights, DROP))
+                kept = torch.arange(places.shape[-1], device=places.device).maximum(start - 1).minimum(end + 1)
+                kept = kept.clamp(0, places.shape[-1] - 1)
+                return PiecewiseExponential.of(places.gather(-1, kept), heights.gather(-1, kept))
             count *= 2
         return None
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
+from pyro_structured.foundation.ops.compiled_exponentials import exponentials, logarithms
 from pyro_structured.optima.ops.density_family import DensityFamily
 
 
@@ -27,51 +28,107 @@ def noise_heights(
     :param int family: The :class:`DensityFamily` of noise of location 0 and scale 1.
     :param bool multiplies: Whether noise is multiplied.
     :param np.ndarray noise: Noise at x = 0, float64, shape ``(N, E)``.
-    :param np.ndarray change: c, float64, shape ``(N, E)``; entries where it is zero take no time.
+    :param np.ndarray change: c, float64, shape ``(N, E)``; entries where it is zero take no time. Others of a row are
+        equal where noise is multiplied.
     :param np.ndarray shape: Standard deviations of the logarithms of log-normal noise, concentrations of Weibull, gamma
         and inverse gamma noise, degrees of freedom of Student's, float64, shape ``(N, E)``; not used for others.
     :param np.ndarray volume: Logarithm of the Jacobian for each unit of x, float64, shape ``(N,)``.
-    :param np.ndarray places: Numbers x, float64, shape ``(N, P)``.
-    :param np.ndarray heights: Shape ``(N, P)``.
+    :param np.ndarray places: Numbers x, float64, contiguous, shape ``(N, P)``.
+    :param np.ndarray heights: Contiguous, shape ``(N, P)``.
 
     O(N · E · P).
     """
+    has_powers = (
+        family == DensityFamily.LOG_NORMAL
+        or family == DensityFamily.WEIBULL
+        or family == DensityFamily.GAMMA
+        or family == DensityFamily.INVERSE_GAMMA
+    )
+    count = places.shape[1]
+    factors, moved, powers = np.empty(count), np.empty(count), np.empty(count)
+    found, space = np.empty(count), np.empty(count)
     for n in range(len(noise)):
         entries = np.flatnonzero(change[n])
-        for p in range(places.shape[1]):
-            x, total = places[n, p], volume[n] * places[n, p]
-            for entry in entries:
-                # Logarithms of the factors of products.
-                moved, grown = noise[n, entry], change[n, entry] * x
-                moved = moved * math.exp(grown) if multiplies else moved + grown
-                total += _log_density(family, moved, shape[n, entry])
-            heights[n, p] = total
+        x, total = places[n], heights[n]
+        for p in range(count):
+            total[p] = volume[n] * x[p]
+        if multiplies and len(entries):
+            for p in range(count):
+                found[p] = change[n, entries[0]] * x[p]
+            exponentials(found, factors, space)
+        for entry in entries:
+            start, rate = noise[n, entry], change[n, entry]
+            if multiplies:
+                power = math.log(start) if has_powers else 0.0
+                for p in range(count):
+                    moved[p] = start * factors[p]
+                    powers[p] = power + rate * x[p]
+            else:
+                for p in range(count):
+                    moved[p] = start + rate * x[p]
+                if has_powers:
+                    logarithms(moved, powers, space)
+            _add_log_densities(family, shape[n, entry], moved, powers, total, found, space)
 
 
 @compiled
-def _log_density(family: int, noise: float, shape: float) -> float:
+def _add_log_densities(
+    family: int,
+    shape: float,
+    noise: np.ndarray,
+    powers: np.ndarray,
+    total: np.ndarray,
+    found: np.ndarray,
+    space: np.ndarray,
+) -> None:
+    """Adds log-densities of noise, by its logarithms ``powers`` of positive noise; overwrites the other arrays."""
+    count = len(noise)
     if family == DensityFamily.NORMAL:
-        return -noise * noise / 2
-    if family == DensityFamily.EXPONENTIAL:
-        return -noise
-    if family == DensityFamily.LAPLACE:
-        return -abs(noise)
-    if family == DensityFamily.GUMBEL:
-        return -(noise + math.exp(-noise))
-    if family == DensityFamily.LOGISTIC:
-        return -abs(noise) - 2 * math.log1p(math.exp(-abs(noise)))
-    if family == DensityFamily.LOG_NORMAL:
-        power = math.log(noise)
-        return -((power / shape) ** 2) / 2 - power
-    if family == DensityFamily.WEIBULL:
-        power = math.log(noise)
-        return (shape - 1) * power - math.exp(shape * power)
-    if family == DensityFamily.GAMMA:
-        return (shape - 1) * math.log(noise) - noise
-    if family == DensityFamily.INVERSE_GAMMA:
-        return -(shape + 1) * math.log(noise) - 1 / noise
-    if family == DensityFamily.STUDENT:
-        return -(shape + 1) / 2 * math.log1p(noise * noise / shape)
-    if family == DensityFamily.CAUCHY:
-        return -math.log1p(noise * noise)
-    return 0.0
+        for p in range(count):
+            total[p] -= noise[p] * noise[p] / 2
+    elif family == DensityFamily.EXPONENTIAL:
+        for p in range(count):
+            total[p] -= noise[p]
+    elif family == DensityFamily.LAPLACE:
+        for p in range(count):
+            total[p] -= abs(noise[p])
+    elif family == DensityFamily.GUMBEL:
+        for p in range(count):
+            powers[p] = -noise[p]
+        exponentials(powers, found, space)
+        for p in range(count):
+            total[p] -= noise[p] + found[p]
+    elif family == DensityFamily.LOGISTIC:
+        for p in range(count):
+            powers[p] = -abs(noise[p])
+        exponentials(powers, found, space)
+        for p in range(count):
+            noise[p] = 1 + found[p]
+        logarithms(noise, found, space)
+        for p in range(count):
+            total[p] += powers[p] - 2 * found[p]
+    elif family == DensityFamily.LOG_NORMAL:
+        for p in range(count):
+            total[p] -= (powers[p] / shape) ** 2 / 2 + powers[p]
+    elif family == DensityFamily.WEIBULL:
+        for p in range(count):
+            noise[p] = shape * powers[p]
+        exponentials(noise, found, space)
+        for p in range(count):
+            total[p] += (shape - 1) * powers[p] - found[p]
+    elif family == DensityFamily.GAMMA:
+        for p in range(count):
+            total[p] += (shape - 1) * powers[p] - noise[p]
+    elif family == DensityFamily.INVERSE_GAMMA:
+        for p in range(count):
+            total[p] -= (shape + 1) * powers[p] + 1 / noise[p]
+    elif family == DensityFamily.STUDENT:
+        # Many degrees of freedom multiply the error of a logarithm next to 1.
+        for p in range(count):
+            total[p] -= (shape + 1) / 2 * math.log1p(noise[p] * noise[p] / shape)
+    elif family == DensityFamily.CAUCHY:
+        for p in range(count):
+            noise[p] = 1 + noise[p] * noise[p]
+        logarithms(noise, found, space)
+        for p in range(count):
+            total[p] -= found[p]

@@ -20,8 +20,8 @@ def matching_chord(
     r"""Fills in the largest t for which matchings stay the cheapest for the costs :math:`w + t v`.
 
     A matching is the cheapest as long as no cycle of moves, each of a row to the column of the next one, has a negative
-    cost. At some t, a cycle that has is found by relaxation; t goes back to where it costs nothing, until there is
-    none.
+    cost. The cycles of two rows come first. At the t that they leave, a cycle that has a negative cost is found by
+    relaxation; t goes back to where it costs nothing, until there is none.
 
     :param np.ndarray costs: Costs w to be minimised for which the matchings are optimal, finite for allowed pairs,
         float64, shape ``(N, rows, columns)``.
@@ -36,9 +36,12 @@ def matching_chord(
     present, change, moved = np.empty((count, count)), np.empty((count, count)), np.empty((count, count))
     lengths, following, seen = np.empty(count), np.empty(count, np.int64), np.empty(count, np.int64)
     for n in range(len(costs)):
-        fill_arcs(present, costs[n], columns[n], allowed[n], 1.0)
         fill_arcs(change, direction[n], columns[n], allowed[n], 1.0)
         reach[n] = math.inf
+        if change.min() >= 0.0:
+            continue
+        fill_arcs(present, costs[n], columns[n], allowed[n], 1.0)
+        reach[n] = _reach_of_exchanges(present, change)
         while True:
             largest = 0.0
             for target in range(count):
@@ -65,6 +68,22 @@ def matching_chord(
             if not slope < 0.0 or not max(cost, 0.0) / -slope < reach[n]:
                 break
             reach[n] = max(cost, 0.0) / -slope
+
+
+@compiled
+def _reach_of_exchanges(present: np.ndarray, change: np.ndarray) -> float:
+    """The largest t at which no two rows gain by an exchange of their columns."""
+    count, reach, steepest = len(present), math.inf, 0.0
+    for first in range(count):
+        for second in range(count):
+            if change[first, second] < math.inf:
+                steepest = max(steepest, abs(change[first, second]))
+    for first in range(count):
+        for second in range(first):
+            slope = change[first, second] + change[second, first]
+            if slope < -ROUNDING * steepest:
+                reach = min(reach, max(present[first, second] + present[second, first], 0.0) / -slope)
+    return reach
 
 
 @compiled

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from pyro_structured.counts.ops.compiled_exponentials import HIGHEST, LEAST, LOWEST, MOST, exponentials, logarithms
+from pyro_structured.foundation.ops.compiled_exponentials import HIGHEST, LEAST, LOWEST, MOST, exponentials, logarithms
 
 
 def computed(function, numbers):
