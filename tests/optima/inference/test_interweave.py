@@ -627,6 +627,24 @@ def test_tables_are_those_of_compiled_loops(name, hide_numba):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize(
+    "name", ["rates of entries", "scales of half-Cauchy entries", "upper ends", "scales of Weibull costs"]
+)
+def test_tables_end_where_densities_have_fallen(name, maximize, monkeypatch):
+    """However far they were tried: chords from costs that are much larger would lose their digits."""
+    (costs_of, _), problem, found = ON_TRACKS[name], TopK(3, 2, maximize=maximize), []
+    here, other = (costs_of(torch.tensor(psi, dtype=torch.double)) for psi in (0.2, 0.5))
+    pyro.set_rng_seed(0)
+    costs = here.sample().double()
+    for number in (tracks.FIRST_PLACES, 400):
+        monkeypatch.setattr(tracks, "FIRST_PLACES", number)
+        pyro.set_rng_seed(1)
+        track = cost_track(here, other, 0.3, costs, problem, problem.solve(costs), torch.double)
+        found.append(track.log_mass(torch.tensor([0.0, 0.01, -0.01]).double()))
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
 def test_heavy_tails():
     """Of enough costs of a row together: against sums over a grid between the ends of chords."""
     pyro.set_rng_seed(0)
