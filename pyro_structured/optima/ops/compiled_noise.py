@@ -45,6 +45,7 @@ def noise_heights(
         or family == DensityFamily.INVERSE_GAMMA
     )
     count = places.shape[1]
+    # Loops are vectorised where arrays are seen not to overlap, which rows of one array are not.
     factors, moved, powers = np.empty(count), np.empty(count), np.empty(count)
     found, space = np.empty(count), np.empty(count)
     for n in range(len(noise)):
