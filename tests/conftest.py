@@ -19,6 +19,7 @@ COMPILED = [
     "compiled_interval",
     "compiled_mass",
     "compiled_noise",
+    "compiled_normal_mass",
     "compiled_pieces",
     "compiled_quantile",
     "compiled_slopes",

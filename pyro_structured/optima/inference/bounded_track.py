@@ -132,7 +132,7 @@ class BoundedTrack:
         self._path, self._costs, self._problem, self._value = path, costs, problem, value
         self._incidence, self._rounding = incidence, rounding
         self._axes = tuple(range(costs.dim() - len(problem.cost_shape), costs.dim()))
-        self._incurred = incidence != 0
+        self._incurred, self._known = incidence != 0, dict[float, tuple[Tensor, Tensor, Tensor]]()
         held = path.of(~self._incurred)
         self._held, self._log_odds = held, truncated_log_odds(costs[~self._incurred], *held[:2], held.low, held.high)
         origin, unit = _origin_and_unit(path.loc, path.scale, path.low, path.high)
@@ -170,7 +170,7 @@ class BoundedTrack:
 
     def costs_at(self, x: Tensor, distance: float) -> Tensor:
         """Costs w(x, t), shape ``rows + cost_shape``."""
-        origin, unit, held = self._moved(self._at(distance))
+        origin, unit, held = self._moved_to(distance)
         share = self._share + x.reshape(x.shape + (1,) * len(self._axes))
         return torch.where(self._incurred, origin + unit * share, held).squeeze(0)
 
@@ -181,7 +181,7 @@ class BoundedTrack:
         costs, entries = self.costs_at(x, distance), entry_distribution(base)
         if not bool(entries.support.check(costs).all()):
             return x.new_full((), -math.inf)
-        _, unit, _ = self._moved(self._at(distance))
+        _, unit, _ = self._moved_to(distance)
         # The density of quantiles is always the same.
         weight: Tensor = (entries.log_prob(costs).double() + unit.squeeze(0).log())[self._incurred].sum()
         return weight
@@ -203,11 +203,17 @@ class BoundedTrack:
         """Distance with a leading axis, and as many as costs have."""
         return self._costs.new_tensor(distance).reshape((1,) * (1 + self._costs.dim()))
 
-    def _moved(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _moved_to(self, distance: float) -> tuple[Tensor, Tensor, Tensor]:
+        """What :meth:`_moved` gives at a single distance, kept."""
+        if distance not in self._known:
+            t = self._at(distance)
+            self._known[distance] = self._moved(t, *self._path.at(t))
+        return self._known[distance]
+
+    def _moved(self, t: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Origins and units of costs, and costs with which those in it that are not incurred hold their quantile, shape
-        ``(M, *rows, *cost_shape)``, at distances of shape ``(M, 1, ...)``.
+        ``(M, *rows, *cost_shape)``, at distances of shape ``(M, 1, ...)``, with locations, scales and bounds there.
         """
-        loc, scale, low, high = self._path.at(t)
         origin, unit = _origin_and_unit(loc, scale, low, high)
         held = origin.clone()
         held[:, ~self._incurred] = _quantiles(self._log_odds, *self._held.at(t.reshape(-1, 1)))
@@ -218,17 +224,16 @@ class BoundedTrack:
         densities and Jacobians over all x, each of shape ``(M, *rows)``, at distances of shape ``(M, 1, ...)``.
         """
         loc, scale, first, last = self._path.at(t)
-        origin, unit, held = self._moved(t)
+        origin, unit, held = self._moved(t, loc, scale, first, last)
         here = torch.where(self._incurred, origin + unit * self._share, held)
         slope = (unit / scale).masked_fill(~self._incurred, 0.0)
         noise = ((here - loc) / scale).masked_fill(~self._incurred, 0.0)
         precision = slope.square().sum(self._trailing)
         center, width = -(noise * slope).sum(self._trailing) / precision, precision.rsqrt()
         rest = noise + center.reshape(center.shape + (1,) * len(self._axes)) * slope
-        log_scale = torch.where(self._incurred, slope, 1.0).log() - log_mass_between(
-            torch.where(self._incurred, (first - loc) / scale, -math.inf),
-            torch.where(self._incurred, (last - loc) / scale, math.inf),
-        )
+        log_scale, incurred = torch.zeros_like(slope), self._incurred
+        ends = (((end - loc) / scale)[:, incurred] for end in (first, last))
+        log_scale[:, incurred] = slope[:, incurred].log() - log_mass_between(*ends)
         log_peak = (log_scale - rest.square() / 2).sum(self._trailing) + width.log()
         low, high = (end.expand(center.shape) for end in (self._least, self._most))
         # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
@@ -281,8 +286,16 @@ def _quantiles(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: 
 
 def log_mass_between(low: Tensor, high: Tensor) -> Tensor:
     """Logarithms of normal probabilities between bounds, with fewer digits where these are close to each other than
-    :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` has, in a third of its time.
+    :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` has, in less time.
+
+    :param Tensor low: Lower bounds, double precision.
+    :param Tensor high: Upper bounds, of the same shape.
     """
+    run = compiled_function("optima.ops.compiled_normal_mass", "log_normal_masses")
+    if run is not None and low.device.type == "cpu":
+        masses = torch.empty_like(low, memory_format=torch.contiguous_format)
+        run(*(part.reshape(-1).numpy() for part in (low, high, masses)))
+        return masses
     is_upper = low + high > 0
     low, high = torch.where(is_upper, -high, low), torch.where(is_upper, -low, high)
     below: Tensor = torch.special.log_ndtr(high)
