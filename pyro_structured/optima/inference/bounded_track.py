@@ -56,7 +56,7 @@ class BoundedPath(NamedTuple):
         error, ends, changes, apart = rounding * (change.abs() + scale), [], [], []
         for pair in zip(support_bounds(base), support_bounds(other), strict=True):
             bound, there = (each.detach().double().expand(change.shape) for each in pair)
-            followed = _followed(bound, loc, change, growth, change.new_tensor(distance))
+            followed = loc + distance * change + (bound - loc) * torch.exp(distance * growth)
             follows, stays = ((there == place) | ((there - place).abs() <= error) for place in (followed, bound))
             ends.append(bound)
             apart.append(~follows)
@@ -75,10 +75,12 @@ class BoundedPath(NamedTuple):
 
     def at(self, distance: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Locations, scales, and bounds at distances that broadcast with the costs."""
-        path = self.loc, self.change, self.growth, distance
-        low = torch.where(self.has_low, self.low + distance * self.low_change, _followed(self.low, *path))
-        high = torch.where(self.has_high, self.high + distance * self.high_change, _followed(self.high, *path))
-        return self.loc + distance * self.change, self.scale * torch.exp(distance * self.growth), low, high
+        loc, factor = self.loc + distance * self.change, torch.exp(distance * self.growth)
+        low = torch.where(self.has_low, self.low + distance * self.low_change, loc + (self.low - self.loc) * factor)
+        high = torch.where(
+            self.has_high, self.high + distance * self.high_change, loc + (self.high - self.loc) * factor
+        )
+        return loc, self.scale * factor, low, high
 
     def of(self, chosen: Tensor) -> "BoundedPath":
         """The path of some of the costs, which booleans mark."""
@@ -95,11 +97,6 @@ class BoundedPath(NamedTuple):
             if not bool(((there == place) | (error <= rounding * (size + rate.abs()))).all()):
                 return False
         return True
-
-
-def _followed(bound: Tensor, loc: Tensor, change: Tensor, growth: Tensor, distance: Tensor) -> Tensor:
-    """Bounds that follow locations and scales to a distance."""
-    return loc + (bound - loc) * torch.exp(distance * growth) + distance * change
 
 
 class BoundedTrack:

@@ -126,6 +126,12 @@ class CostTrack:
             self._table = self._tabulate()
         self._problem, self._value = problem, value
 
+    @cached_property
+    def _bounded(self) -> BoundedPath:
+        """The path of costs with bounds of their own."""
+        assert self._path is not None
+        return self._path.of(self._path.has_low | self._path.has_high)
+
     @property
     def is_complete(self) -> bool:
         """Whether no part of the density is missing in the table."""
@@ -334,9 +340,7 @@ class CostTrack:
 
     def _log_normaliser(self, distance: Tensor) -> Tensor:
         """Logarithms of the probability between bounds, all costs together, at distances t of shape ``(M,)``."""
-        assert self._path is not None
-        path = self._path.of(self._path.has_low | self._path.has_high)
-        masses = []
+        path, masses = self._bounded, []
         for part in distance.split(max(1, AT_ONCE // max(1, len(path.loc)))):
             loc, scale, low, high = path.at(part.unsqueeze(-1))
             masses.append(log_mass_between((low - loc) / scale, (high - loc) / scale).sum(-1))
