@@ -32,7 +32,7 @@ from pyro_structured.optima.inference.noncentered_costs import (
     noise_log_density,
     noise_shape,
 )
-from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential, places_that_count
+from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential
 
 # Deviation from a straight line that rounding explains, relative to the change.
 STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -114,7 +114,7 @@ class CostTrack:
         if incidence is not None:
             none = torch.zeros_like(costs)
             # Positive noise has more room in multiples of it.
-            self._multiplies = self._grows and _is_positive(base)
+            self._multiplies = self._grows and _is_positive(base) and _is_scalable(problem)
             step = none if self._multiplies else incidence * _deviations(self._scale, costs)
             self._step, self._rate = step, incidence if self._multiplies else none
         direction = self._rate * self._offset if self._multiplies else self._step
@@ -208,28 +208,37 @@ class CostTrack:
         if self._incidence is None:
             low, high = (end.unsqueeze(-1) - distance for end in self._ends)
             return low, high
-        assert self._table is not None
-        # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
-        origin = self._table.ends[1 if self._problem.maximize else 0]
-        t, there = (
-            numbers.reshape(numbers.shape + (1,) * trailing)
-            for numbers, trailing in ((distance, self._costs.dim()), (origin, len(self._axes)))
-        )
+        # From where the optimum is the surest: if it is no optimum there, chords have no length.
+        t = distance.reshape(distance.shape + (1,) * self._costs.dim())
         factor = torch.exp((t * self._growth).clamp(-MOST_GROWTH, MOST_GROWTH)) if self._grows else torch.ones_like(t)
         loc, offset = self._loc + t * self._change, factor * self._offset
         if self._multiplies:
-            direction = torch.exp(there) * offset * self._incidence
-            start = loc + offset * (1 - self._incidence) + direction
+            end = self._end_of_multiples(loc + offset * (1 - self._incidence), offset * self._incidence)
         else:
+            assert self._table is not None
+            origin = self._table.ends[1 if self._problem.maximize else 0]
             direction = factor * self._step
-            start = loc + offset + there * direction
-        # Some distances may be out of reach: solvers would refuse the costs.
-        start = torch.maximum(start, torch.as_tensor(self._problem.cost_low).to(start))
-        end = self._problem.chord(start, self._value, direction)[0 if self._problem.maximize else 1]
-        end = origin + (end.clamp(min=-1.0).log1p() if self._multiplies else end)
+            start = loc + offset + origin.reshape(origin.shape + (1,) * len(self._axes)) * direction
+            end = origin + self._chord(start, direction)[0 if self._problem.maximize else 1]
         low, high = torch.full_like(end, -torch.inf), torch.full_like(end, torch.inf)
         low, high = (end, high) if self._problem.maximize else (low, end)
         return low.movedim(0, -1).contiguous(), high.movedim(0, -1).contiguous()
+
+    def _end_of_multiples(self, rest: Tensor, noise: Tensor) -> Tensor:
+        """The x at which the optimum of costs, a rest and :math:`e^x` times noise that it incurs, is one no longer.
+
+        Optima are the surest without noise, or, of maximal costs, without the rest: from there on, multiples of the one
+        or of the other keep all digits.
+        """
+        if self._problem.maximize:
+            return -self._chord(noise, rest)[1].log()
+        return self._chord(rest, noise)[1].log()
+
+    def _chord(self, start: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+        # Some distances may be out of reach: solvers would refuse the costs.
+        start = torch.maximum(start, torch.as_tensor(self._problem.cost_low).to(start))
+        ends: tuple[Tensor, Tensor] = self._problem.chord(start, self._value, direction)
+        return ends
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:
@@ -267,11 +276,7 @@ class CostTrack:
             is_low = (places[..., :1] <= first) | (heights[..., :1] < least)
             is_high = (places[..., -1:] >= last) | (heights[..., -1:] < least)
             if bool(((is_low & is_high).squeeze(-1) | ~self._moves).all()):
-                # Farther away, where costs are much larger, chords would lose digits.
-                start, end = (place.unsqueeze(-1) for place in places_that_count(heights, DROP))
-                kept = torch.arange(places.shape[-1], device=places.device).maximum(start - 1).minimum(end + 1)
-                kept = kept.clamp(0, places.shape[-1] - 1)
-                return PiecewiseExponential.of(places.gather(-1, kept), heights.gather(-1, kept))
+                return PiecewiseExponential.of(places, heights)
             count *= 2
         return None
 
@@ -409,6 +414,12 @@ def cost_track(
 def _is_narrow(base: Any, problem: Any) -> bool:
     """Whether costs are so many uniform ones that they leave a curve along all of them little room."""
     return isinstance(entry_distribution(base), Uniform) and problem.cost_shape.numel() > FEW_COSTS
+
+
+def _is_scalable(problem: Any) -> bool:
+    """Whether multiples of costs have the same optima, all of them that a solver takes."""
+    low = torch.as_tensor(problem.cost_low)
+    return bool(((low == 0) | low.isinf()).all())
 
 
 def _is_positive(base: Any) -> bool:

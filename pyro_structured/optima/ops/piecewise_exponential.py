@@ -1,6 +1,6 @@
 """Densities on the line that are close to log-linear on short intervals."""
 
-__all__ = ["PiecewiseExponential", "piecewise_exponential", "places_that_count"]
+__all__ = ["PiecewiseExponential", "piecewise_exponential"]
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -222,14 +222,6 @@ def _off_zero(numbers: Tensor) -> Tensor:
     return torch.where(numbers.abs() < FLATTEST, FLATTEST, numbers)
 
 
-def places_that_count(heights: Tensor, drop: float) -> tuple[Tensor, Tensor]:
-    """Numbers of the first and last places, shape ``(...)``, where a density is more than ``exp(-drop)`` times its
-    largest value, from its logarithms, shape ``(..., P)``.
-    """
-    counts = (heights > heights.amax(-1, keepdim=True) - drop).byte()
-    return counts.argmax(-1), heights.shape[-1] - 1 - counts.flip(-1).argmax(-1)
-
-
 def piecewise_exponential(
     log_density: Callable[[Tensor], Tensor], low: Tensor, high: Tensor, num_places: int = PLACES
 ) -> PiecewiseExponential:
@@ -257,7 +249,9 @@ def piecewise_exponential(
     for remaining in reversed(range(ROUNDS)):
         places = low + (high - low) * shares
         heights = log_density(places)
-        first, last = places_that_count(heights.movedim(0, -1), DROP)
+        counts = heights > heights.amax(0) - DROP
+        first = counts.byte().argmax(0)
+        last = num_places - 1 - counts.byte().flip(0).argmax(0)
         if not remaining or bool((last - first >= ENOUGH * num_places).all()):
             break
         low = places.gather(0, (first - 1).clamp(min=0).unsqueeze(0)).squeeze(0)

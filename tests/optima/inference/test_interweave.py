@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pyro
@@ -627,22 +628,54 @@ def test_tables_are_those_of_compiled_loops(name, hide_numba):
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
+MULTIPLIED = {
+    "rates": lambda psi, slopes: dist.Exponential((psi * slopes).exp()),
+    "rates of gamma costs": lambda psi, slopes: dist.Gamma(torch.tensor(2.0).double(), (psi * slopes).exp()),
+    "scales of half-Cauchy costs": lambda psi, slopes: dist.HalfCauchy((psi * slopes).exp()),
+    "upper ends": lambda psi, slopes: dist.Uniform(0.3 * slopes, 0.3 * slopes + (psi * slopes).exp()),
+    "locations of log-normal costs": lambda psi, slopes: dist.LogNormal(psi * slopes, 0.7),
+}
+
+
 @pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize(
-    "name", ["rates of entries", "scales of half-Cauchy entries", "upper ends", "scales of Weibull costs"]
-)
-def test_tables_end_where_densities_have_fallen(name, maximize, monkeypatch):
-    """However far they were tried: chords from costs that are much larger would lose their digits."""
-    (costs_of, _), problem, found = ON_TRACKS[name], TopK(3, 2, maximize=maximize), []
-    here, other = (costs_of(torch.tensor(psi, dtype=torch.double)) for psi in (0.2, 0.5))
+@pytest.mark.parametrize("make", [partial(Matching, 5), partial(TopK, 25, 5)], ids=["matching", "best"])
+@pytest.mark.parametrize("name", MULTIPLIED)
+def test_ends_of_multiples_keep_their_digits(name, make, maximize):
+    """Optima stay optimal up to there, and no farther, however far tables reach: one row of outliers moves all ends."""
     pyro.set_rng_seed(0)
-    costs = here.sample().double()
-    for number in (tracks.FIRST_PLACES, 400):
-        monkeypatch.setattr(tracks, "FIRST_PLACES", number)
-        pyro.set_rng_seed(1)
-        track = cost_track(here, other, 0.3, costs, problem, problem.solve(costs), torch.double)
-        found.append(track.log_mass(torch.tensor([0.0, 0.01, -0.01]).double()))
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+    problem = make(maximize=maximize)
+    slopes = torch.randn(100, *problem.cost_shape).double()
+    here, other = (MULTIPLIED[name](psi, slopes).to_event(len(problem.cost_shape)) for psi in (1.0, 1.5))
+    costs = here.sample()
+    value = problem.solve(costs)
+    track = cost_track(here, other, 0.5, costs, problem, value, torch.double)
+    assert track._multiplies
+    for distance in (0.0, 0.01):
+        end = track._ends_at(torch.tensor([distance]).double())[0 if maximize else 1].squeeze(-1)
+        # Those that the table holds; the optimum may be nowhere one at other distances.
+        inside = (end > track._table.ends[0]) & (end < track._table.ends[1])
+        assert inside.sum() > 20
+        for step, is_optimal in ((-1e-6, not maximize), (1e-6, maximize)):
+            found = problem.contains(track.costs_at(end + step, distance), value)
+            assert (found == is_optimal)[inside].all()
+
+
+def test_maximal_costs_stay_in_their_inverse_sets():
+    """Joint moves of rates, whatever the noise of all rows."""
+    pyro.set_rng_seed(0)
+    problem, slopes = Matching(5, maximize=True), torch.randn(40, 5, 5).double()
+    value = problem.solve(dist.Exponential(slopes.exp()).sample())
+
+    def model():
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", 40):
+            pyro.sample("y", RandOM(dist.Exponential((psi * slopes).exp()).to_event(2), problem), obs=value)
+
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=20, warmup_steps=5, disable_progbar=True)
+    mcmc.run()
+    samples = mcmc.get_samples()
+    assert samples["psi"].unique().numel() > 15
+    assert problem.contains(samples["y_costs"], value.expand(20, 40, 5)).all()
 
 
 def test_heavy_tails():
