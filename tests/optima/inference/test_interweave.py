@@ -564,19 +564,19 @@ def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
     growth = growth[:, :1].expand(2, 3) if "jointly" in name else growth
     is_bounded = isinstance(track, BoundedTrack)
     first, last = (track._least.clamp(min=-10), track._most.clamp(max=10)) if is_bounded else track._table.ends
-    places = first + (last - first) * (torch.arange(4000).unsqueeze(-1) + 0.5) / 4000
+    places = first + (last - first) * (torch.arange(40000).unsqueeze(-1) + 0.5) / 40000
     distances, expected = (0.0, -0.3, 0.1, 0.4), []
     for distance in distances:
         at = base(0.2 + distance)
         moved = track.costs_at(places, distance)
         low, high = support_bounds(at)
-        inside = ((moved >= low) & (moved <= high)).all(-1) & problem.expand((4000, 2)).contains(moved, value)
+        inside = ((moved >= low) & (moved <= high)).all(-1) & problem.expand((40000, 2)).contains(moved, value)
         # With the Jacobian, of two costs of each row that are multiplied, and of those that the parameter moves.
         within = moved.maximum(low).minimum(high)
         if is_bounded:
             # The density and the Jacobian of costs that hold their quantile cancel.
             held, unit = value == 0, track.costs_at(torch.ones(2), distance) - track.costs_at(torch.zeros(2), distance)
-            quantiles = [at.base_dist.cdf(within)[..., held], here.base_dist.cdf(costs)[held].expand(4000, -1)]
+            quantiles = [at.base_dist.cdf(within)[..., held], here.base_dist.cdf(costs)[held].expand(40000, -1)]
             torch.testing.assert_close(*quantiles, rtol=1e-9, atol=1e-12)
             weights = (at.base_dist.log_prob(within) + unit.log()).where(~held, torch.zeros(())).sum(-1)
         else:
