@@ -20,8 +20,10 @@ from pyro_structured.optima.ops.truncated_normal import (
 
 # Number of places at which densities along a line are tabulated; each takes a chord.
 PLACES = 17
-# Standard deviations below which a row's coordinate of the noise has no probability.
+# Standard deviations from its likeliest place at which a row's coordinate of the noise has no probability.
 REACH = 40.0
+# Tails of costs that are held have logarithms of at least the negative of this.
+MOST_LOG_ODDS = 700.0
 
 
 class BoundedPath(NamedTuple):
@@ -139,6 +141,11 @@ class BoundedTrack:
         self._least = least.masked_fill(~self._incurred, -math.inf).amax(self._axes)
         self._most = most.masked_fill(~self._incurred, math.inf).amin(self._axes)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether costs that are held have quantiles which numbers hold."""
+        return bool((self._log_odds.abs() <= MOST_LOG_ODDS).all())
+
     def log_mass(self, distance: Tensor) -> Tensor:
         """Logarithm of the probability that x is in its interval in all rows, up to a constant, at distances t of shape
         ``(M,)``.
@@ -223,6 +230,9 @@ class BoundedTrack:
         loc, scale, first, last = self._path.at(t)
         origin, unit, held = self._moved(t, loc, scale, first, last)
         here = torch.where(self._incurred, origin + unit * self._share, held)
+        # Quantiles may overflow at some distances, which are out of reach then.
+        is_lost = ~here.isfinite()
+        here = here.masked_fill(is_lost, 0.0)
         slope = (unit / scale).masked_fill(~self._incurred, 0.0)
         noise = ((here - loc) / scale).masked_fill(~self._incurred, 0.0)
         precision = slope.square().sum(self._trailing)
@@ -235,12 +245,12 @@ class BoundedTrack:
         low, high = (end.expand(center.shape) for end in (self._least, self._most))
         # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
         if self._problem.maximize:
-            start = torch.minimum(high, center + REACH * width)
+            start = torch.minimum(high, torch.maximum(center, low) + REACH * width)
             low = torch.maximum(low, start + self._chord(here, start, unit)[0])
         else:
-            start = torch.maximum(low, center - REACH * width)
+            start = torch.maximum(low, torch.minimum(center, high) - REACH * width)
             high = torch.minimum(high, start + self._chord(here, start, unit)[1])
-        return center, width, low, high, log_peak
+        return center, width, low, torch.where(is_lost.flatten(center.dim()).any(-1), low, high), log_peak
 
     def _chord(self, here: Tensor, start: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
         direction = unit * self._incidence

@@ -405,9 +405,11 @@ def cost_track(
         incidence = _incidence(costs, problem, value)
         if incidence is None and (is_apart or not is_straight):
             return None
+    track: CostTrack | BoundedTrack
     if path is not None and incidence is not None and is_apart:
-        return BoundedTrack(path, costs, problem, value, incidence, rounding)
-    track = CostTrack(base, costs, change, growth, path, problem, value, incidence, dtype)
+        track = BoundedTrack(path, costs, problem, value, incidence, rounding)
+    else:
+        track = CostTrack(base, costs, change, growth, path, problem, value, incidence, dtype)
     return track if track.is_complete else None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.matching_sweep import fill_arcs
 
-# Moves around a cycle that gain less than this share of its largest cost are ties.
+# Moves around a cycle that gain less than this share of the costs whose differences they are are ties.
 ROUNDING = 64 * 2.0**-52
 
 
@@ -43,18 +43,16 @@ def matching_chord(
         fill_arcs(present, costs[n], columns[n], allowed[n], 1.0)
         reach[n] = _reach_of_exchanges(present, change)
         while True:
-            largest = 0.0
             for target in range(count):
                 for column in range(count):
-                    if math.isinf(present[target, column]):
-                        moved[target, column] = math.inf
-                        continue
                     # Far out on the line only the direction counts.
                     length = change[target, column]
+                    slack = ROUNDING * abs(length)
                     if reach[n] < math.inf:
+                        slack = ROUNDING * (abs(present[target, column]) + reach[n] * abs(length))
                         length = present[target, column] + reach[n] * length
-                    moved[target, column], largest = length, max(largest, abs(length))
-            start = _negative_cycle(moved, ROUNDING * largest, lengths, following, seen)
+                    moved[target, column] = length + slack
+            start = _negative_cycle(moved, lengths, following, seen)
             if start < 0:
                 break
             cost, slope, column = 0.0, 0.0, start
@@ -87,11 +85,10 @@ def _reach_of_exchanges(present: np.ndarray, change: np.ndarray) -> float:
 
 
 @compiled
-def _negative_cycle(arcs: np.ndarray, tie: float, lengths: np.ndarray, following: np.ndarray, seen: np.ndarray) -> int:
+def _negative_cycle(arcs: np.ndarray, lengths: np.ndarray, following: np.ndarray, seen: np.ndarray) -> int:
     """A column on a cycle of moves with a negative cost, or -1; ``following`` leads around it.
 
     :param np.ndarray arcs: Costs of moves from a column (second axis) to another one (first axis), or +inf.
-    :param float tie: Cost that rounding may explain.
     """
     count = len(arcs)
     lengths[:] = 0.0
@@ -101,7 +98,7 @@ def _negative_cycle(arcs: np.ndarray, tie: float, lengths: np.ndarray, following
         for target in range(count):
             for column in range(count):
                 length = arcs[target, column] + lengths[target]
-                if length < lengths[column] - tie:
+                if length < lengths[column]:
                     lengths[column], following[column], improved = length, target, True
         if not improved:
             break

@@ -678,6 +678,51 @@ def test_maximal_costs_stay_in_their_inverse_sets():
     assert problem.contains(samples["y_costs"], value.expand(20, 40, 5)).all()
 
 
+@pytest.mark.parametrize("maximize", [False, True])
+def test_bounded_tracks_far_in_a_tail(maximize):
+    """Where all costs between bounds are more than a hundred deviations from the location: against a sum."""
+    problem, sign, high = TopK(2, 1, maximize=maximize), -1.0 if maximize else 1.0, math.inf if maximize else 1.0
+
+    def base(psi):
+        loc, scale = torch.tensor([[sign * 32 * psi, 0.5]]).double(), torch.tensor([[0.3, 1.0]]).double()
+        return TruncatedNormal(loc, scale * (1 + psi / 10), 0.0, high).to_event(1)
+
+    costs = torch.tensor([[3.0, 1.0] if maximize else [0.2, 0.6]]).double()
+    value = problem.solve(costs)
+    track = cost_track(base(0.0), base(1.0), 1.0, costs, problem, value, torch.double)
+    assert isinstance(track, BoundedTrack)
+    ends = track._least.clamp(min=-10.0).item(), track._most.clamp(max=10.0).item()
+    x = torch.linspace(*ends, 400_001, dtype=torch.double)[1:-1]
+    expected = []
+    for distance in (0.0, 1.0):
+        moved = track.costs_at(x.unsqueeze(-1), distance)
+        weights = base(distance).base_dist.log_prob(moved)[..., 0, 0]
+        weights = weights.masked_fill(~problem.contains(moved, value).squeeze(-1), -math.inf)
+        unit = (track.costs_at(torch.ones(1).double(), distance) - track.costs_at(torch.zeros(1).double(), distance))[
+            0, 0
+        ]
+        expected.append(weights.logsumexp(0) + unit.log())
+        draws = torch.stack([track.costs_at(track.draw(distance)[0], distance) for _ in range(100)])
+        assert problem.contains(draws, value).all()
+    found = track.log_mass(torch.tensor([0.0, 1.0]).double())
+    torch.testing.assert_close(found.diff()[0], expected[1] - expected[0], rtol=0.0, atol=0.01)
+
+
+def test_bounded_tracks_hold_what_numbers_hold():
+    """Quantiles that overflow are out of reach, and those beyond all numbers have no track."""
+    problem, value = TopK(2, 1), torch.tensor([[1, 0]])
+
+    def base(psi, scale=1.0):
+        loc = torch.tensor([[0.0, -1e4 * psi]]).double()
+        return TruncatedNormal(loc, torch.tensor([[1.0, scale]]).double() * math.exp(psi), 0.0, math.inf).to_event(1)
+
+    costs = torch.tensor([[0.5, 30.0]]).double()
+    track = cost_track(base(0.0), base(0.1), 0.1, costs, problem, value, torch.double)
+    masses = track.log_mass(torch.tensor([0.0, 0.1]).double())
+    assert masses[0].isfinite() and not masses.isnan().any()
+    assert cost_track(base(0.0, 0.5), base(0.1, 0.5), 0.1, costs, problem, value, torch.double) is None
+
+
 def test_heavy_tails():
     """Of enough costs of a row together: against sums over a grid between the ends of chords."""
     pyro.set_rng_seed(0)

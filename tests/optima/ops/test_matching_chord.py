@@ -1,5 +1,6 @@
 """Compiled ends of the lines on which matchings stay optimal, against calls of a solver."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ class Slow(Matching):
 
 
 @settings(max_examples=150, deadline=None)
-@given(SHAPES, st.booleans(), st.sampled_from(["normal", "tied", "constant", "ray"]), st.integers(0, 2**31))
+@given(SHAPES, st.booleans(), st.sampled_from(["normal", "tied", "constant", "ray", "far"]), st.integers(0, 2**31))
 def test_chords_equal_those_of_a_solver(shape, maximize, kind, seed):
     generator = torch.Generator().manual_seed(seed)
     costs, direction, other = torch.randn(3, 4, *shape, generator=generator, dtype=torch.double)
@@ -33,12 +34,30 @@ def test_chords_equal_those_of_a_solver(shape, maximize, kind, seed):
         direction = costs - other
     problem, slow = (make(*shape, allowed=allowed, maximize=maximize) for make in (Matching, Slow))
     value = problem.solve(costs)
+    if kind == "far":
+        # Where differences of costs are small beside these.
+        direction = problem.incidence(value) * (0.5 + direction.abs()) * (-1 if maximize else 1)
+        costs = costs - 137 * direction
     costs.requires_grad_()
     found, expected = (each.chord(costs, value, direction) for each in (problem, slow))
     for end, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(end, wanted, rtol=1e-9, atol=1e-9)
     if kind == "constant":
         assert torch.isinf(torch.stack(found)).all()
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5)])
+def test_costs_of_many_magnitudes(shape, maximize):
+    """Matchings are optimal up to the ends, whatever the other costs."""
+    generator, sign = torch.Generator().manual_seed(0), -1 if maximize else 1
+    costs = (12 * torch.randn(2000, *shape, generator=generator, dtype=torch.double)).exp()
+    problem = Matching(*shape, maximize=maximize)
+    value = problem.solve(costs)
+    direction = sign * problem.incidence(value) * torch.rand(2000, *shape, generator=generator, dtype=torch.double)
+    end = problem.chord(costs, value, direction)[1]
+    inside = costs + ((1 - 1e-9) * end.clamp(max=1e9))[:, None, None] * direction
+    assert problem.contains(inside, value).all()
 
 
 def test_chords_of_many_rows_end_at_other_matchings():
