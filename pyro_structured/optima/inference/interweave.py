@@ -375,7 +375,9 @@ class Interweave(StepKernel):
             log_ratio = log_ratio - track.log_weight(place.point.base(name), torch.zeros_like(x), 0.0)
             costs_there[name] = track.costs_at(x, length)
         self._counts["collapsed moves"] += 1
-        if not bool(torch.rand((), dtype=torch.double).log() < log_ratio):
+        is_taken = bool(torch.rand((), dtype=torch.double).log() < log_ratio)
+        # Ends of chords may be too far by rounding; outside of inverse sets there is no density.
+        if not is_taken or not point.with_costs(point.free, costs_there).feasible():
             self._counts["refused moves"] += 1
             return None
         return _Place(float(drawn), point, costs_there)
