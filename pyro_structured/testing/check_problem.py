@@ -199,6 +199,13 @@ def _check_refusals(problem: Problem) -> None:
         ),
         "is_feasible: a value that is too long": ("value", lambda: problem.is_feasible(long_value)),
     }
+    if problem.is_linear:
+        missing, endless = (torch.full_like(costs, wrong) for wrong in (torch.nan, torch.inf))
+        calls |= {
+            "chord: costs that are NaN": ("costs", lambda: problem.chord(missing, value, costs)),
+            "chord: a direction that is NaN": ("direction", lambda: problem.chord(costs, value, missing)),
+            "chord: a direction that is infinite": ("direction", lambda: problem.chord(costs, value, endless)),
+        }
     for what, (name, call) in calls.items():
         try:
             call()

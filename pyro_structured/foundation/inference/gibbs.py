@@ -315,6 +315,7 @@ class _Turn:
         kwargs: Any,
     ) -> None:
         self.name, self.names = name, names
+        self._args, self._kwargs = args, kwargs
         self.others: dict[str, Tensor] = {}
         # Values that the kernel's density depends on, as it left them; its own ones, unconstrained; and sites that it
         # does not depend on.
@@ -360,10 +361,28 @@ class _Turn:
         params = state.params(self.names)
         if not self._is_as_left(state, params):
             forget_energy(self.kernel, params)
-        self._returned = self.kernel.sample(params)
+        try:
+            self._returned = self.kernel.sample(params)
+        except RuntimeError as error:
+            self._check_densities(state)
+            raise error
         state.read(self._returned)
         # Copies, because other kernels may return the same memory each time.
         self._left = {name: value.clone() for name, value in self._seen(state).items()}
+
+    @torch.no_grad()
+    def _check_densities(self, state: LatentState) -> None:
+        """Raises a ValueError that names a site whose density is not a positive number, as Pyro's kernels do not."""
+        model = poutine.condition(self.kernel.model, data={name: state.seen(name) for name in self.names})
+        trace: Any = poutine.trace(model).get_trace(*self._args, **self._kwargs)
+        trace.compute_log_prob()
+        for name, node in trace.nodes.items():
+            if node["type"] == "sample" and not bool(node["log_prob_sum"].isfinite()):
+                raise ValueError(
+                    f"{name}: expected a positive density at the present values of all sites, where "
+                    f"{type(self.kernel).__name__} cannot start, got log-density {float(node['log_prob_sum'])}; double "
+                    "precision reaches farther than float32"
+                )
 
     def _is_as_left(self, state: LatentState, params: dict[str, Tensor]) -> bool:
         """Whether the kernel's density is that of its last turn, at the same point to the last bit, as a chain that

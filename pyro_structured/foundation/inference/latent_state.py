@@ -1,6 +1,6 @@
 """Present values of all latent sites of a model."""
 
-__all__ = ["LatentState", "at_random", "latent_sites", "later_sites"]
+__all__ = ["LatentState", "at_random", "has_density", "latent_sites", "later_sites"]
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -139,7 +139,13 @@ class LatentState:
                     raise
                 refusal, tried = error, bounds
                 continue
-            return trace, starts
+            impossible = [name for name, value in starts.items() if not has_density(trace.nodes[name], value)]
+            if not impossible:
+                return trace, starts
+            refusal = ValueError(
+                f"{impossible[0]}: expected values of positive density that its observed values allow, found none in "
+                f"{ATTEMPTS} draws of the initialisation; pass initial_params"
+            )
         raise refusal
 
     def seen(self, name: str) -> Tensor:
@@ -192,6 +198,14 @@ def _log_weight(trace: Any, hidden: set[str]) -> float:
         float(scale_and_mask(weight, node["scale"], node["mask"]).sum())
         for weight, node in zip(weights, unnormalized.values(), strict=True)
     )
+
+
+def has_density(node: Any, value: Tensor) -> bool:
+    """Whether the density of a continuous site is a positive number everywhere, computed in the value's precision."""
+    if not bool(node["fn"].support.check(value).all()):
+        return False
+    weights: Tensor = scale_and_mask(node["fn"].log_prob(value), node["scale"], node["mask"])
+    return bool(weights.isfinite().all())
 
 
 def _is_normalized(fn: Any) -> bool:

@@ -1,6 +1,6 @@
 """Curves through truncated normal costs whose bounds do not follow their locations and scales."""
 
-__all__ = ["BoundedPath", "BoundedTrack", "log_mass_between"]
+__all__ = ["BoundedPath", "BoundedTrack", "chord_in_reach", "log_mass_between"]
 
 import math
 from typing import Any, NamedTuple
@@ -160,15 +160,22 @@ class BoundedTrack:
         return mass.flatten(1).sum(1)
 
     def draw(self, distance: float) -> tuple[Tensor, Tensor]:
-        """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
+        """Numbers x given the distance t, shape ``rows``, or NaN, and the logarithm of their density."""
         center, width, low, high, _ = (part.squeeze(0) for part in self._given(self._at(distance)))
+        # A distance between the places of a table may have no interval; nothing is drawn there.
+        is_empty = low >= high
+        low, high = low.masked_fill(is_empty, -1.0), high.masked_fill(is_empty, 1.0)
         ends = (low - center) / width, (high - center) / width
         x = truncated_quantile(torch.rand_like(center), center, width, low, high)
-        return x, self._log_density(x, center, width, *ends)
+        return x.masked_fill(is_empty, math.nan), self._log_density(x, center, width, *ends)
 
     def log_density_here(self) -> Tensor:
-        """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0."""
+        """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0; -inf
+        if it never does, as they are too improbable.
+        """
         center, width, low, high, _ = (part.squeeze(0) for part in self._given(self._at(0.0)))
+        if bool((low >= high).any()):
+            return low.new_full((), -math.inf)
         ends = (low - center) / width, (high - center) / width
         return self._log_density(torch.zeros_like(center), center, width, *ends)
 
@@ -237,28 +244,29 @@ class BoundedTrack:
         noise = ((here - loc) / scale).masked_fill(~self._incurred, 0.0)
         precision = slope.square().sum(self._trailing)
         center, width = -(noise * slope).sum(self._trailing) / precision, precision.rsqrt()
+        is_lost = is_lost.flatten(center.dim()).any(-1) | ~(center.isfinite() & (width > 0) & width.isfinite())
+        center, width = center.masked_fill(is_lost, 0.0), width.masked_fill(is_lost, 1.0)
         rest = noise + center.reshape(center.shape + (1,) * len(self._axes)) * slope
         log_scale, incurred = torch.zeros_like(slope), self._incurred
         ends = (((end - loc) / scale)[:, incurred] for end in (first, last))
         log_scale[:, incurred] = slope[:, incurred].log() - log_mass_between(*ends)
         log_peak = (log_scale - rest.square() / 2).sum(self._trailing) + width.log()
         low, high = (end.expand(center.shape) for end in (self._least, self._most))
-        # From the end where the optimum is the surest: if it is no optimum there, chords have no length.
-        if self._problem.maximize:
-            start = torch.minimum(high, torch.maximum(center, low) + REACH * width)
-            low = torch.maximum(low, start + self._chord(here, start, unit)[0])
-        else:
-            start = torch.maximum(low, torch.minimum(center, high) - REACH * width)
-            high = torch.minimum(high, start + self._chord(here, start, unit)[1])
-        return center, width, low, torch.where(is_lost.flatten(center.dim()).any(-1), low, high), log_peak
-
-    def _chord(self, here: Tensor, start: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
-        direction = unit * self._incidence
-        costs = here + start.reshape(start.shape + (1,) * len(self._axes)) * direction
-        # Some distances may be out of reach: solvers would refuse the costs.
-        costs = torch.maximum(costs, torch.as_tensor(self._problem.cost_low).to(costs))
-        ends: tuple[Tensor, Tensor] = self._problem.chord(costs, self._value, direction)
-        return ends
+        # From where the optimum is the surest of all x that have a probability; if it is none there, of all x.
+        is_most, direction = self._problem.maximize, unit * self._incidence
+        nearest = torch.maximum(center, low) + REACH * width if is_most else torch.minimum(center, high) - REACH * width
+        start = nearest.maximum(low).minimum(high)
+        while True:
+            there = here + start.reshape(start.shape + (1,) * len(self._axes)) * direction
+            back, forth, is_far = chord_in_reach(self._problem, there, self._value, direction)
+            end, surest = start + (back if is_most else forth), high if is_most else low
+            is_none = (end == start) & (start != surest) & surest.isfinite() & ~is_lost
+            if not bool(is_none.any()):
+                break
+            start = torch.where(is_none, surest, start)
+        is_lost = is_lost | is_far
+        low, high = (torch.maximum(low, end), high) if is_most else (low, torch.minimum(high, end))
+        return center, width, low, torch.where(is_lost, low, high), log_peak
 
     @property
     def _trailing(self) -> tuple[int, ...]:
@@ -289,6 +297,20 @@ def _quantiles(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: 
     quantiles, ends = torch.empty_like(loc), ((bound - loc) / scale for bound in (low, high))
     run(*(part.numpy() for part in tails), *(end.numpy() for end in ends), quantiles.numpy())
     return torch.maximum(torch.minimum(loc + scale * quantiles, high), low)
+
+
+def chord_in_reach(problem: Any, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Both ends of the interval of distances along a line for which a value stays optimal, and booleans: whether costs
+    or direction have overflown, which solvers would refuse. Costs that rounding has led below the least ones are these.
+
+    :param Tensor costs: Costs, shape ``(..., *cost_shape)``; ``direction`` has the same one.
+    :return: Each of shape ``(...)``.
+    """
+    axes = tuple(range(-len(problem.cost_shape), 0))
+    is_far = ~(costs.isfinite() & direction.isfinite()).flatten(axes[0]).all(-1)
+    lost = is_far.reshape(is_far.shape + (1,) * len(axes))
+    costs = torch.maximum(costs, torch.as_tensor(problem.cost_low).to(costs)).masked_fill(lost, 1.0)
+    return (*problem.chord(costs, value, direction.masked_fill(lost, 0.0)), is_far)
 
 
 def log_mass_between(low: Tensor, high: Tensor) -> Tensor:

@@ -17,9 +17,12 @@ class CostFamily(ABC):
     processor, where solvers are.
 
     :ivar int num_stuck: Updates that left an entry where it was, because a search was given up.
+    :ivar Tensor low: Lower bounds of the costs, or -inf.
+    :ivar Tensor high: Upper bounds of the costs, or +inf.
     """
 
     num_stuck = 0
+    low, high = torch.tensor(-torch.inf), torch.tensor(torch.inf)
 
     @abstractmethod
     def draw(self, costs: Tensor, box: Box, uniform: Tensor) -> Tensor:

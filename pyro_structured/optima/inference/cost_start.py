@@ -1,6 +1,6 @@
 """Costs inside the inverse sets of observed optima, to start with."""
 
-__all__ = ["check_feasible", "feasible_costs"]
+__all__ = ["check_feasible", "dense_costs", "feasible_costs"]
 
 from textwrap import shorten
 from typing import Any
@@ -8,12 +8,17 @@ from typing import Any
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.inference.latent_state import has_density
+from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
-from pyro_structured.optima.inference.cost_sweep import interior_point
+from pyro_structured.optima.inference.cost_sweep import interior_point, sweep
 from pyro_structured.optima.inference.observed_optima import observed_optima
 
 # Length of a value in an error.
 MOST_LETTERS = 80
+# Largest number of updates from feasible costs to such of positive density, and of lines of each.
+MOST_SWEEPS = 50
+NUM_LINES = 10
 
 
 def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> Tensor:
@@ -39,6 +44,21 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
             f"{_wrong(value.expand(inside.shape + problem.event_shape), inside, places)}"
         )
     return interior
+
+
+def dense_costs(site: CostSite, trace: Any, costs: Tensor) -> Tensor:
+    """Costs of positive density in the precision of the model, if updates lead from feasible ones to some: far in a
+    tail, densities underflow.
+
+    :param Tensor costs: Costs in their inverse sets, double precision.
+    """
+    node, (problem, value) = trace.nodes[site.costs], observed_optima(trace, site.costs)
+    for _ in range(MOST_SWEEPS):
+        if has_density(node, costs.to(node["value"].dtype)):
+            break
+        family = cost_conditionals(node["fn"], len(problem.cost_shape))
+        costs, _ = sweep(costs, value, problem, family, NUM_LINES)
+    return costs
 
 
 def check_feasible(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None = None) -> None:

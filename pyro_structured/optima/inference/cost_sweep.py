@@ -103,7 +103,10 @@ def _hit_and_run(
         rows = (vector.reshape(-1, *problem.cost_shape) for vector in (costs, direction))
         near, along = rows
         low, high = (end.reshape(batch) for end in chord(counted, near, incidence, along))
-        flat += conditionals.draw_along(flat, direction, low, high).unsqueeze(-1) * direction
+        moved = flat + conditionals.draw_along(flat, direction, low, high).unsqueeze(-1) * direction
+        # Rounding must not lead out of the support, nor to its ends, where densities may be infinite.
+        is_inside = ((moved > conditionals.low) & (moved < conditionals.high)) | (moved == flat)
+        flat.copy_(torch.where(is_inside.all(-1, keepdim=True), moved, flat))
     return counted.number
 
 

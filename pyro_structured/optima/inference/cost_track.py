@@ -24,7 +24,12 @@ from pyro_structured.foundation.distributions.independent_parts import entry_dis
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.ops.optional_numba import compiled_function
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
-from pyro_structured.optima.inference.bounded_track import BoundedPath, BoundedTrack, log_mass_between
+from pyro_structured.optima.inference.bounded_track import (
+    BoundedPath,
+    BoundedTrack,
+    chord_in_reach,
+    log_mass_between,
+)
 from pyro_structured.optima.inference.noncentered_costs import (
     location_and_scale,
     noise_curvature,
@@ -219,7 +224,9 @@ class CostTrack:
             origin = self._table.ends[1 if self._problem.maximize else 0]
             direction = factor * self._step
             start = loc + offset + origin.reshape(origin.shape + (1,) * len(self._axes)) * direction
-            end = origin + self._chord(start, direction)[0 if self._problem.maximize else 1]
+            back, forth, is_far = chord_in_reach(self._problem, start, self._value, direction)
+            end = origin + (back if self._problem.maximize else forth)
+            end = end.masked_fill(is_far, torch.inf if self._problem.maximize else -torch.inf)
         low, high = torch.full_like(end, -torch.inf), torch.full_like(end, torch.inf)
         low, high = (end, high) if self._problem.maximize else (low, end)
         return low.movedim(0, -1).contiguous(), high.movedim(0, -1).contiguous()
@@ -230,15 +237,10 @@ class CostTrack:
         Optima are the surest without noise, or, of maximal costs, without the rest: from there on, multiples of the one
         or of the other keep all digits.
         """
-        if self._problem.maximize:
-            return -self._chord(noise, rest)[1].log()
-        return self._chord(rest, noise)[1].log()
-
-    def _chord(self, start: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-        # Some distances may be out of reach: solvers would refuse the costs.
-        start = torch.maximum(start, torch.as_tensor(self._problem.cost_low).to(start))
-        ends: tuple[Tensor, Tensor] = self._problem.chord(start, self._value, direction)
-        return ends
+        start, direction = (noise, rest) if self._problem.maximize else (rest, noise)
+        _, forth, is_far = chord_in_reach(self._problem, start, self._value, direction)
+        end = forth.masked_fill(is_far, 0.0).log()
+        return -end if self._problem.maximize else end
 
     @cached_property
     def _ends(self) -> tuple[Tensor, Tensor]:

@@ -234,7 +234,7 @@ class Interweave(StepKernel):
         supports = {name: trace.nodes[name]["fn"].support for name in names if name not in costs}
         transforms = {name: biject_to(support) for name, support in supports.items() if not support.is_discrete}
         dtypes = {name: trace.nodes[name]["value"].dtype for name in costs}
-        self._setting = Setting(model, args, kwargs, sites, transforms, dtypes)
+        self._setting = Setting(model, args, kwargs, sites, transforms, dtypes, not self.owns_sites)
         # Sites that depend on the costs keep the noise from being summed out, as do inverse sets that move.
         others = [poutine.trace(model).get_trace(*args, **kwargs) for _ in range(NUM_DRAWS)]
         is_fixed = all(self._setting.have_same_problems(trace, other) for other in others)

@@ -15,6 +15,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
+from pyro_structured.foundation.inference.latent_state import has_density
 from pyro_structured.optima.inference.cost_sites import CostSite
 from pyro_structured.optima.inference.noncentered_costs import noise_transform
 from pyro_structured.optima.inference.observed_optima import observed_optima
@@ -30,6 +31,7 @@ class Setting:
     :ivar sites: Pairs of costs and optima.
     :ivar transforms: Transforms from unconstrained space, by the names of the parameters that move.
     :ivar dtypes: Dtypes in which the model sees costs, by the names of their sites.
+    :ivar shows_costs: Whether other kernels look at the density of the costs.
     """
 
     model: Callable[..., Any]
@@ -38,6 +40,7 @@ class Setting:
     sites: list[CostSite]
     transforms: dict[str, Any]
     dtypes: dict[str, torch.dtype]
+    shows_costs: bool
 
     def have_same_problems(self, trace: Any, other: Any) -> bool:
         """Whether the optima in two traces are those of the same problems."""
@@ -109,12 +112,17 @@ class ParameterPoint:
         return observed_optima(self._trace, costs)
 
     def feasible(self) -> bool:
-        """Whether all costs are finite, in their support and in their inverse sets."""
+        """Whether all costs are finite, in their support and in their inverse sets, and, where other kernels look at
+        it, have a density which the model can compute in its own precision.
+        """
         for site in self._setting.sites:
             (problem, value), costs = self.optima(site.costs), self.costs[site.costs]
             low, high = support_bounds(self.base(site.costs))
             # Costs that overflow are not feasible.
             if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
+                return False
+            node, dtype = self._trace.nodes[site.costs], self._setting.dtypes[site.costs]
+            if self._setting.shows_costs and not has_density(node, costs.to(dtype)):
                 return False
             if not bool(problem.contains(costs, value).all()):
                 return False

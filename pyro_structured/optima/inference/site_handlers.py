@@ -11,7 +11,7 @@ from pyro_structured.foundation.inference.site_handlers import SiteHandler, regi
 from pyro_structured.optima.distributions.argmin import Argmin
 from pyro_structured.optima.distributions.randomized_optimum import RandOM
 from pyro_structured.optima.inference.cost_sites import CostSite, check_observed_costs, check_weights, find_cost_sites
-from pyro_structured.optima.inference.cost_start import check_feasible, feasible_costs
+from pyro_structured.optima.inference.cost_start import check_feasible, dense_costs, feasible_costs
 from pyro_structured.optima.inference.costs_reparam import CostsReparam, costs_name
 from pyro_structured.optima.inference.observed_optima import observed_optima
 from pyro_structured.optima.structures.problem import Problem
@@ -65,7 +65,7 @@ class _ObservedOptima:
                 f"initial_params: expected costs {costs!r} for which the observed {optimum!r} is optimal, got costs "
                 "with another optimum; leave them out, and a start is found"
             )
-        return feasible
+        return feasible if is_given else dense_costs(CostSite(*site), trace, feasible)
 
 
 register_sites(RandOM, _RandomizedOptima())

@@ -24,7 +24,8 @@ def slice_sample(
     :param Tensor low: Lower bounds, or -inf, of the same shape.
     :param Tensor high: Upper bounds, or +inf.
     :param Tensor width: Length of a step outwards, larger than 0.
-    :return: New numbers; and booleans: numbers that stayed because the slice was not found in 200 steps.
+    :return: New numbers; and booleans: numbers that stayed because they had no density, or the slice was not found in
+        200 steps.
 
     **References**
 
@@ -32,7 +33,9 @@ def slice_sample(
     """
     level = log_density(value) - torch.empty_like(value).exponential_()
     left, right = _step_out(log_density, value, low, high, width, level)
-    drawn, searching = value, left < right
+    # Every number would be as good as one of no density.
+    is_lost = level == -torch.inf
+    drawn, searching = value, (left < right) & ~is_lost
     for _ in range(STEPS_IN):
         proposal = torch.where(searching, left + (right - left) * torch.rand_like(value), drawn)
         accepted = log_density(proposal) >= level
@@ -42,7 +45,7 @@ def slice_sample(
             break
         left = torch.where(searching & (proposal < value), proposal, left)
         right = torch.where(searching & (proposal >= value), proposal, right)
-    return drawn, searching
+    return drawn, searching | is_lost
 
 
 def _step_out(

@@ -251,6 +251,29 @@ def test_bad_starts(params, message):
         run([(NUTS(model), None)], initial_params=params)
 
 
+class Nowhere(StepKernel):
+    """Moves b to where nothing has a density."""
+
+    def prepare(self, model, names, warmup_steps, args, kwargs):
+        pass
+
+    def step(self, values):
+        return {"b": torch.tensor(torch.inf)}
+
+
+def test_sites_without_a_density_are_named():
+    def model():
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        b = pyro.sample("b", dist.Normal(a, 1.0))
+        pyro.sample("y", dist.Normal(b, 1.0), obs=torch.ones(()))
+
+    message = (
+        "b: expected a positive density at the present values of all sites, where NUTS cannot start, got log-density"
+    )
+    with pytest.raises(ValueError, match=message):
+        run([(Nowhere(model), ["b"]), (NUTS(model), ["a"])])
+
+
 class SameMemory(StepKernel):
     """Draws b given a, into the same tensor each time."""
 

@@ -15,7 +15,7 @@ from pyro_structured.distributions import Argmin, RandOM, TruncatedNormal
 from pyro_structured.foundation.inference.latent_state import LatentState
 from pyro_structured.foundation.inference.live_model import NamedLatents
 from pyro_structured.inference import ConstrainedSlice, Gibbs, Interweave, StepKernel
-from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, ShortestPath, TopK
+from pyro_structured.structures import ConnectedComponents, LinearProblem, Matching, Ranking, ShortestPath, TopK
 from pyro_structured.testing.standard_errors import FAILURE_RATE, most_standard_errors
 
 pytestmark = pytest.mark.statistical
@@ -361,6 +361,56 @@ def test_start_where_bounds_leave_room():
     with pytest.raises(ValueError, match="y: expected values that some costs in the support of 'y_costs' make optimal"):
         run(stuck, torch.tensor([1.0, 0.0]))
     assert len(tries) < 10
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("width", [3.0, 6.0])
+def test_start_where_costs_have_a_density(width, seed):
+    """Far in the lower tail of Gumbel variables, densities underflow: NUTS would not say more than that a probability
+    is not between 0 and 1.
+    """
+    pyro.set_rng_seed(seed)
+    problem, features = Ranking(5, maximize=True), width * torch.randn(30, 5, dtype=torch.double)
+    y = problem.solve(dist.Gumbel(0.0, (0.5 * features).exp()).sample())
+
+    def model():
+        s = pyro.sample("s", dist.Normal(torch.zeros((), dtype=torch.double), 1.0))
+        with pyro.plate("rows", 30):
+            pyro.sample("y", RandOM(dist.Gumbel(0.0, (s * features).exp()).to_event(1), problem), obs=y)
+
+    for _ in range(5):
+        state = LatentState(NamedLatents(model), (), {})
+        costs, s = state.values["y_costs"], state.values["s"]
+        assert dist.Gumbel(0.0, (s * features).exp()).log_prob(costs).isfinite().all()
+        assert problem.contains(costs, y).all()
+    run(model, num_samples=1, warmup_steps=1, seed=seed)
+
+
+def test_starts_without_a_density_are_refused():
+    """Given costs are not changed; the error names them."""
+
+    def model(y):
+        pyro.sample("y", RandOM(dist.Gumbel(torch.zeros(3), 1e-3).to_event(1), Ranking(3, maximize=True)), obs=y)
+
+    given = {"y_costs": torch.tensor([-1.0, -2.0, -3.0])}
+    with pytest.raises(ValueError, match="y_costs: expected values of positive density that its observed values allow"):
+        run(model, torch.arange(3), initial_params=given)
+
+
+def test_moves_to_densities_that_overflow_are_refused():
+    """In float32, squares of scales overflow where costs do not: NUTS could not start there."""
+    pyro.set_rng_seed(0)
+    problem, features = Matching(3), torch.randn(8, 3, 3)
+    y = problem.solve(0.5 * features + torch.randn(8, 3, 3))
+
+    def model():
+        s = pyro.sample("s", dist.Normal(torch.zeros(()), 1.0))
+        with pyro.plate("rows", 8):
+            pyro.sample("y", RandOM(dist.Normal(0.0, (20 * s * features).exp()).to_event(2), problem), obs=y)
+
+    draws = run(model, num_samples=30, warmup_steps=10).get_samples()
+    s = draws["s"].reshape(-1, 1, 1, 1)
+    assert dist.Normal(0.0, (20 * s * features).exp()).log_prob(draws["y_costs"].float()).isfinite().all()
 
 
 @pytest.mark.parametrize("weight", ["scale", "mask"])

@@ -235,3 +235,16 @@ def test_costs_of_a_heavy_tail():
     for target in (torch.tensor([0, 1, 2]), value):
         costs, inside = interior_point(problem, target.expand(30, 3), drawn, low, high)
         assert inside.all() and (costs > 0).all()
+
+
+def test_lines_do_not_lead_to_the_ends_of_a_support():
+    """Where densities have a pole, from which no update would lead back: costs next to it have no digits to go."""
+    pyro.set_rng_seed(0)
+    problem = LinearProblem(TopK(5, 2).solve, [5], is_feasible_fn=lambda value: value.sum(-1) == 2)
+    base = dist.Gamma(0.05, torch.ones(200, 5, dtype=torch.double)).to_event(1)
+    costs = base.sample()
+    value = problem.solve(costs)
+    costs = torch.where(value > 0, 1e-322, costs)
+    for _ in range(20):
+        costs, _ = sweep(costs, value, problem, cost_conditionals(base, 1), 10)
+        assert (costs > 0).all() and problem.contains(costs, value).all()
