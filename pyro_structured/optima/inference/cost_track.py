@@ -52,6 +52,8 @@ PLACES, FEW_PLACES = 33, 17
 FEW_COSTS = 8
 # Largest logarithm of the growth of a scale: products of larger scales would overflow.
 MOST_GROWTH = 300.0
+# Logarithm of the growth of noise below which present costs and their change cancel.
+SHRUNK = -1.0
 
 
 class CostTrack:
@@ -181,7 +183,14 @@ class CostTrack:
         if not self._grows:
             return costs + x * self._step
         growth = distance * self._growth
-        return costs + torch.expm1(growth + x * self._rate) * self._offset + torch.exp(growth) * x * self._step
+        total = growth + x * self._rate
+        # At no distance, costs are the present ones to the last digit.
+        moved = torch.where(
+            total < SHRUNK,
+            self._loc + distance * self._change + torch.exp(total) * self._offset,
+            costs + torch.expm1(total) * self._offset,
+        )
+        return moved + torch.exp(growth) * x * self._step
 
     def log_weight(self, base: Any, x: Tensor, distance: float) -> Tensor:
         """Logarithm of the density of costs w(x, t), given their distribution, and of the Jacobian; -inf outside of the

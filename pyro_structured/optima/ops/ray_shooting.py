@@ -11,6 +11,9 @@ from torch import Tensor
 MOST_STEPS = 100
 # Gains below the rounding error of the objective are ties.
 ROUNDING = 64 * torch.finfo(torch.double).eps
+# Share of the distance by which points lie before an end: at the end itself, there is a tie, whose rounding would hide
+# the gains of small costs.
+BEFORE = 2.0**-40
 
 
 class LinearObjective(Protocol):
@@ -36,7 +39,8 @@ def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction:
     :param Tensor costs: Costs w for which the value is optimal, double precision, shape ``(N, *cost_shape)``.
     :param Tensor incidence: The value's coefficients, the same shape.
     :param Tensor direction: v, the same shape.
-    :return: Numbers of at most 0 and of at least 0, shape ``(N,)``, infinite where there is no end.
+    :return: Numbers of at most 0 and of at least 0, shape ``(N,)``, infinite where there is no end; but for rounding,
+        they are too long by at most a share of 1e-12.
     """
     rest = (1,) * (costs.dim() - 1)
     both = problem[torch.arange(len(costs), device="cpu").repeat(2)]
@@ -46,7 +50,9 @@ def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction:
 
 
 def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
-    """The largest t, ``(N,)``. Every step finds a better value at t, and goes back to where both are equally good."""
+    """The largest t, ``(N,)``. Every step finds a better value next to t, and goes back to where both are equally
+    good.
+    """
     sign = -1.0 if problem.maximize else 1.0
     reach = _nearest_bound(problem.cost_low, costs, direction)
     rows = torch.arange(len(costs), device="cpu")
@@ -54,7 +60,7 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         near, along, now = costs[rows], direction[rows], reach[rows]
         # Where nothing bounds the costs, far out on the line only the direction counts.
         far = torch.isinf(now)
-        start, length = (~far).to(near), now.masked_fill(far, 1.0)
+        start, length = (~far).to(near), (1 - BEFORE) * now.masked_fill(far, 1.0)
         point = _scaled(near, start) + _scaled(along, length)
         # Rounding must not lead below the least costs, which the solver would refuse.
         point[~far] = torch.maximum(point[~far], torch.as_tensor(problem.cost_low).to(point))

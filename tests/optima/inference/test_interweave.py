@@ -610,6 +610,26 @@ def test_tracks_lead_back(name, monkeypatch):
     torch.testing.assert_close(back, costs)
 
 
+@pytest.mark.parametrize("place", [0.0, 0.5])
+def test_costs_that_shrink_keep_their_digits(place):
+    """By 28 orders of magnitude: they are no differences of those before."""
+    pyro.set_rng_seed(0)
+    problem, features = Matching(3), 16 * torch.randn(20, 3, 3, dtype=torch.double)
+
+    def base(s):
+        return dist.Normal(0.0, (s * features).exp()).to_event(2)
+
+    here = base(0.0)
+    costs = here.sample()
+    value = problem.solve(costs)
+    track = cost_track(here, base(1.0), 1.0, costs, problem, value, torch.double)
+    for distance in (0.0, 2.0, -2.0):
+        moved = track.costs_at(torch.full((20,), place, dtype=torch.double), distance)
+        incurred = problem.incidence(value) * (distance * features).exp()
+        expected = costs * (distance * features).exp() + place * incurred
+        torch.testing.assert_close(moved, expected, rtol=1e-13, atol=0.0)
+
+
 @pytest.mark.parametrize("name", ON_TRACKS)
 def test_tables_are_those_of_compiled_loops(name, hide_numba):
     """The same numbers where numba is not installed."""
