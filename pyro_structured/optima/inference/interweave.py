@@ -163,18 +163,20 @@ class Interweave(StepKernel):
     whatever the present value, and accepted in most cases. Several such moves follow each other on a line, and costs
     are drawn anew in between, as :class:`ConstrainedSlice` draws them, so that other noise is held each time. Every
     second move does not draw the parameter, but goes to the opposite quantile of that density (overrelaxation): as held
-    noise ties a parameter to where it is, that suppresses the random walk which it makes otherwise. That goes
-    for normal, half-normal, truncated normal, uniform, exponential, gamma, inverse gamma, Gumbel, Laplace, logistic,
+    noise ties a parameter to where it is, that suppresses the random walk which it makes otherwise. That goes for
+    normal, half-normal, truncated normal, uniform, exponential, gamma, inverse gamma, Gumbel, Laplace, logistic,
     log-normal, Weibull, Student's t, Cauchy and half-Cauchy costs whose optima are those of linear objectives, and
     takes a run of the model for each move, and two more; where coefficients of the objective are other than zeros and
     ones, or an optimum incurs no costs, either locations or scales have to stay, and the scales of a row to grow alike;
     as those of jointly normal costs have to everywhere. Locations of log-normal costs are scales, and so are rates;
     concentrations and degrees of freedom have to stay. Bounds of truncated normal costs have to stay, or to move as the
     locations and scales do, or along straight lines, where coefficients are zeros and ones: then costs which the
-    optimum does not incur hold their quantile, and others their place between the bounds. Of Cauchy costs, or Student's
-    t of few degrees of freedom, at least three of each row have to move: a choice of one item has none of these moves.
-    A shrinking slice that holds all noise, and asks whether costs are inside, makes the other moves, with a run of the
-    model for each density: few of the steps, or more, as often as the first kind was refused while the chain warmed up.
+    optimum does not incur hold their quantile, and others their place between the bounds. Where bounds stay and rows of
+    truncated normal costs lie eight or more standard deviations in a tail, these moves are refused, and slices move the
+    parameter. Of Cauchy costs, or Student's t of few degrees of freedom, at least three of each row have to move: a
+    choice of one item has none of these moves. A shrinking slice that holds all noise, and asks whether costs are
+    inside, makes the other moves, with a run of the model for each density: few of the steps, or more, as often as the
+    first kind was refused while the chain warmed up.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
