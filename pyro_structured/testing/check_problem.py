@@ -203,6 +203,7 @@ def _check_refusals(problem: Problem) -> None:
         missing, endless = (torch.full_like(costs, wrong) for wrong in (torch.nan, torch.inf))
         calls |= {
             "chord: costs that are NaN": ("costs", lambda: problem.chord(missing, value, costs)),
+            "chord: costs that are infinite": ("costs", lambda: problem.chord(endless, value, costs)),
             "chord: a direction that is NaN": ("direction", lambda: problem.chord(costs, value, missing)),
             "chord: a direction that is infinite": ("direction", lambda: problem.chord(costs, value, endless)),
         }

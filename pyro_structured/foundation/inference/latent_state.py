@@ -1,6 +1,6 @@
 """Present values of all latent sites of a model."""
 
-__all__ = ["LatentState", "at_random", "has_density", "latent_sites", "later_sites"]
+__all__ = ["LatentState", "at_random", "has_density", "latent_sites", "later_sites", "log_densities"]
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -36,6 +36,8 @@ def later_sites(trace: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 # Largest number of draws of a start of positive density.
 ATTEMPTS = 100
+# Largest number of draws at which the density of confined sites is zero.
+MOST_IMPROBABLE = 20
 
 
 class LatentState:
@@ -106,7 +108,7 @@ class LatentState:
         self, model: Any, args: Any, kwargs: Any, strategy: Any, given: dict[str, Tensor], pairs: list[Any]
     ) -> tuple[Any, dict[str, Tensor]]:
         """Trace in which all but the confined sites have a positive density, and the sites that confine them are
-        feasible; and values of the confined sites.
+        feasible; and values of the confined sites, of positive density if some are found.
         """
         # The values of confined sites are checked later.
         hidden = {name for _, site in pairs for name in site}
@@ -114,6 +116,7 @@ class LatentState:
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
         )
         confined, tried = {pair[1][0]: pair for pair in pairs}, None
+        improbable: list[tuple[Any, dict[str, Tensor]]] = []
         for _ in range(ATTEMPTS):
             initialised: Any = InitMessenger(partial(_initial_value, strategy, self.confined))
             started = poutine.condition(initialised(model), data=given)
@@ -139,13 +142,14 @@ class LatentState:
                     raise
                 refusal, tried = error, bounds
                 continue
-            impossible = [name for name, value in starts.items() if not has_density(trace.nodes[name], value)]
-            if not impossible:
+            if all(name in given or has_density(trace.nodes[name], value) for name, value in starts.items()):
                 return trace, starts
-            refusal = ValueError(
-                f"{impossible[0]}: expected values of positive density that its observed values allow, found none in "
-                f"{ATTEMPTS} draws of the initialisation; pass initial_params"
-            )
+            # Not all kernels look at densities, and updates may lead to some.
+            improbable.append((trace, starts))
+            if len(improbable) == MOST_IMPROBABLE or set(self.names) <= given.keys() | self.confined:
+                return improbable[0]
+        if improbable:
+            return improbable[0]
         raise refusal
 
     def seen(self, name: str) -> Tensor:
@@ -200,12 +204,20 @@ def _log_weight(trace: Any, hidden: set[str]) -> float:
     )
 
 
-def has_density(node: Any, value: Tensor) -> bool:
-    """Whether the density of a continuous site is a positive number everywhere, computed in the value's precision."""
+def log_densities(node: Any, value: Tensor) -> Tensor:
+    """Log-densities of the rows of a continuous site, as the model computes them in its own precision; -inf for all if
+    some value is outside of the support.
+    """
+    value = value.to(node["value"].dtype)
     if not bool(node["fn"].support.check(value).all()):
-        return False
+        return torch.full(node["fn"].batch_shape, -torch.inf)
     weights: Tensor = scale_and_mask(node["fn"].log_prob(value), node["scale"], node["mask"])
-    return bool(weights.isfinite().all())
+    return weights
+
+
+def has_density(node: Any, value: Tensor) -> bool:
+    """Whether the density of a continuous site, as the model computes it, is a positive number everywhere."""
+    return bool(log_densities(node, value).isfinite().all())
 
 
 def _is_normalized(fn: Any) -> bool:

@@ -5,10 +5,11 @@ __all__ = ["check_feasible", "dense_costs", "feasible_costs"]
 from textwrap import shorten
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from pyro_structured.foundation.distributions.support_bounds import support_bounds
-from pyro_structured.foundation.inference.latent_state import has_density
+from pyro_structured.foundation.inference.latent_state import log_densities
 from pyro_structured.optima.inference.cost_conditionals import cost_conditionals
 from pyro_structured.optima.inference.cost_sites import CostSite, optima_of
 from pyro_structured.optima.inference.cost_sweep import interior_point, sweep
@@ -16,8 +17,8 @@ from pyro_structured.optima.inference.observed_optima import observed_optima
 
 # Length of a value in an error.
 MOST_LETTERS = 80
-# Largest number of updates from feasible costs to such of positive density, and of lines of each.
-MOST_SWEEPS = 50
+# Number of updates without a gain after which no costs of positive density are looked for, and of lines of each.
+PATIENCE = 10
 NUM_LINES = 10
 
 
@@ -53,9 +54,13 @@ def dense_costs(site: CostSite, trace: Any, costs: Tensor) -> Tensor:
     :param Tensor costs: Costs in their inverse sets, double precision.
     """
     node, (problem, value) = trace.nodes[site.costs], observed_optima(trace, site.costs)
-    for _ in range(MOST_SWEEPS):
-        if has_density(node, costs.to(node["value"].dtype)):
+    least, patience = torch.inf, PATIENCE
+    while patience:
+        number = int((~log_densities(node, costs).isfinite()).sum())
+        if not number:
             break
+        patience = PATIENCE if number < least else patience - 1
+        least = min(number, least)
         family = cost_conditionals(node["fn"], len(problem.cost_shape))
         costs, _ = sweep(costs, value, problem, family, NUM_LINES)
     return costs

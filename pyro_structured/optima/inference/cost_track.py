@@ -126,10 +126,10 @@ class CostTrack:
             self._step, self._rate = step, incidence if self._multiplies else none
         direction = self._rate * self._offset if self._multiplies else self._step
         self._moves = (direction != 0).flatten(self._axes[0]).any(-1)
+        self._volume = self._rate.sum(self._axes)
         self._table: PiecewiseExponential | None = None
         if bool(self._moves.any()):
             self._noise, self._drift = (_divided(part, self._scale) for part in (self._offset, self._step))
-            self._volume = self._rate.sum(self._axes)
             self._table = self._tabulate()
         self._problem, self._value = problem, value
 
@@ -394,6 +394,8 @@ def cost_track(
     is_straight = same_scale or same_loc
     change = torch.zeros_like(costs) if same_loc else (other_loc - loc) / distance
     growth = torch.zeros_like(costs)
+    if not bool(change.isfinite().all()):
+        return None
     if not same_scale:
         # A Cholesky factor has entries that are zero.
         is_zero = scale == 0

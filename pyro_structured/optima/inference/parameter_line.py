@@ -121,8 +121,7 @@ class ParameterPoint:
             # Costs that overflow are not feasible.
             if not bool((costs.isfinite() & (costs >= low) & (costs <= high)).all()):
                 return False
-            node, dtype = self._trace.nodes[site.costs], self._setting.dtypes[site.costs]
-            if self._setting.shows_costs and not has_density(node, costs.to(dtype)):
+            if self._setting.shows_costs and not has_density(self._trace.nodes[site.costs], costs):
                 return False
             if not bool(problem.contains(costs, value).all()):
                 return False

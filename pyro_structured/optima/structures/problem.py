@@ -162,16 +162,16 @@ class Problem(Represented, Immutable, ABC):
         :param Tensor direction: v, not zero everywhere, shape ``(..., *cost_shape)``.
         :return: Lower ends, at most 0, and upper ends, at least 0, both of shape ``(...)``; infinite where there is no
             end.
-        :raises ValueError: if costs are NaN, or directions are no finite numbers.
+        :raises ValueError: if costs or directions are no finite numbers, but for pairs that are not allowed.
 
         Costs that are less than 1e-13 of others may be of no account, as differences of the others round to more.
         """
         if not self.is_linear:
             raise NotImplementedError(f"chord: {type(self).__name__} has inverse sets that are not convex; use boxes")
         batch = self._batch(costs, value, direction)
-        self._checked_batch(costs)
-        if any_true(~self._relevant(direction).isfinite()):
-            raise ValueError("direction: expected finite numbers, got NaN or infinity")
+        for name, given in ("costs", costs), ("direction", direction):
+            if any_true(~self._relevant(given).isfinite()):
+                raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
         rows = [
             tensor.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
             for tensor in (self._relevant(costs), self.incidence(value), direction)

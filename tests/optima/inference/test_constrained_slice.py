@@ -386,15 +386,30 @@ def test_start_where_costs_have_a_density(width, seed):
     run(model, num_samples=1, warmup_steps=1, seed=seed)
 
 
-def test_starts_without_a_density_are_refused():
-    """Given costs are not changed; the error names them."""
+@pytest.mark.parametrize("given", [{}, {"y_costs": torch.tensor([-1.0, -2.0, -3.0])}])
+@pytest.mark.parametrize(
+    "base", [dist.Gumbel(torch.zeros(3), 1e-3), dist.Normal(torch.tensor([3.0, 2.0, 1.0]), 1e-24)], ids=["far", "small"]
+)
+def test_starts_need_no_density_where_no_kernel_asks_for_it(base, given):
+    """Updates lead on from given costs, and squares of scales underflow in float32 where costs do not."""
+    problem = Ranking(3, maximize=True)
 
     def model(y):
-        pyro.sample("y", RandOM(dist.Gumbel(torch.zeros(3), 1e-3).to_event(1), Ranking(3, maximize=True)), obs=y)
+        pyro.sample("y", RandOM(base.to_event(1), problem), obs=y)
 
-    given = {"y_costs": torch.tensor([-1.0, -2.0, -3.0])}
-    with pytest.raises(ValueError, match="y_costs: expected values of positive density that its observed values allow"):
-        run(model, torch.arange(3), initial_params=given)
+    costs = run(model, torch.arange(3), num_samples=5, initial_params=given).get_samples()["y_costs"]
+    assert problem.contains(costs, torch.arange(3)).all()
+
+
+def test_costs_that_are_their_locations():
+    """Scales have underflown beside locations."""
+
+    def model(y):
+        s = pyro.sample("s", dist.HalfNormal(torch.ones((), dtype=torch.double)))
+        pyro.sample("y", RandOM(dist.Normal(torch.tensor([1.0, 2.0, 3.0]).double(), s).to_event(1), Ranking(3)), obs=y)
+
+    start = {"s": torch.tensor(-50.0).double()}
+    assert run(model, torch.arange(3), num_samples=300, initial_params=start).get_samples()["s"][-1] > 1e-3
 
 
 def test_moves_to_densities_that_overflow_are_refused():
