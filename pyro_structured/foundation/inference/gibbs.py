@@ -363,9 +363,9 @@ class _Turn:
             forget_energy(self.kernel, params)
         try:
             self._returned = self.kernel.sample(params)
-        except RuntimeError as error:
+        except RuntimeError:
             self._check_densities(state)
-            raise error
+            raise
         state.read(self._returned)
         # Copies, because other kernels may return the same memory each time.
         self._left = {name: value.clone() for name, value in self._seen(state).items()}

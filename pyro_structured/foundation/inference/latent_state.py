@@ -116,7 +116,7 @@ class LatentState:
             f"initial_params: expected values of positive density, got none in {ATTEMPTS} draws of the initialisation"
         )
         confined, tried = {pair[1][0]: pair for pair in pairs}, None
-        improbable: list[tuple[Any, dict[str, Tensor]]] = []
+        improbable, left = None, MOST_IMPROBABLE
         for _ in range(ATTEMPTS):
             initialised: Any = InitMessenger(partial(_initial_value, strategy, self.confined))
             started = poutine.condition(initialised(model), data=given)
@@ -145,12 +145,12 @@ class LatentState:
             if all(name in given or has_density(trace.nodes[name], value) for name, value in starts.items()):
                 return trace, starts
             # Not all kernels look at densities, and updates may lead to some.
-            improbable.append((trace, starts))
-            if len(improbable) == MOST_IMPROBABLE or set(self.names) <= given.keys() | self.confined:
-                return improbable[0]
-        if improbable:
-            return improbable[0]
-        raise refusal
+            improbable, left = improbable or (trace, starts), left - 1
+            if not left or set(self.names) <= given.keys() | self.confined:
+                break
+        if improbable is None:
+            raise refusal
+        return improbable
 
     def seen(self, name: str) -> Tensor:
         """Value of a site in the dtype that it has in the model."""
