@@ -209,6 +209,9 @@ def log_densities(node: Any, value: Tensor) -> Tensor:
     some value is outside of the support.
     """
     value = value.to(node["value"].dtype)
+    if not value.numel():
+        # Torch's densities refuse empty tensors.
+        return torch.zeros(node["fn"].batch_shape)
     if not bool(node["fn"].support.check(value).all()):
         return torch.full(node["fn"].batch_shape, -torch.inf)
     weights: Tensor = scale_and_mask(node["fn"].log_prob(value), node["scale"], node["mask"])
