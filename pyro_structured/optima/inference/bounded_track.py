@@ -300,11 +300,15 @@ def _quantiles(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: 
 
 
 def chord_in_reach(problem: Any, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Both ends of the interval of distances along a line for which a value stays optimal, and booleans: whether costs
-    or direction have overflown, which solvers would refuse. Costs that rounding has led below the least ones are these.
+    """The interval of distances along a line for which values stay optimal, of costs that may have overflown.
 
-    :param Tensor costs: Costs, shape ``(..., *cost_shape)``; ``direction`` has the same one.
-    :return: Each of shape ``(...)``.
+    :param Problem problem: The problem.
+    :param Tensor costs: Costs, shape ``(..., *cost_shape)``. Those that rounding has led below the least ones that the
+        solver takes are put there.
+    :param Tensor value: Optima, shape ``(..., *event_shape)``.
+    :param Tensor direction: Direction of the line, of the shape of the costs.
+    :return: Lower ends, upper ends, and booleans: whether costs or direction are not finite, so that the ends mean
+        nothing; each of shape ``(...)``.
     """
     axes = tuple(range(-len(problem.cost_shape), 0))
     is_far = ~(costs.isfinite() & direction.isfinite()).flatten(axes[0]).all(-1)

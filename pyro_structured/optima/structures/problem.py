@@ -154,17 +154,17 @@ class Problem(Represented, Immutable, ABC):
     def chord(self, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
         r"""The interval of all t for which values are optimal for costs :math:`w + t v`.
 
-        By Newton's method on the optimum along the line, which is concave and piecewise linear: exact after finitely
-        many calls of the solver, on average fewer than two for each end.
+        By Newton's method on the optimum along the line, which is concave and piecewise linear: exact up to rounding
+        after finitely many calls of the solver, a few for each end. Costs that are less than 1e-13 of others may be of
+        no account, as differences of the others round to more.
 
-        :param Tensor costs: Costs w in the inverse sets, shape ``(..., *cost_shape)``.
+        :param Tensor costs: Finite costs w in the inverse sets, shape ``(..., *cost_shape)``.
         :param Tensor value: Optimal values for the costs, shape ``(..., *event_shape)``.
         :param Tensor direction: v, not zero everywhere, shape ``(..., *cost_shape)``.
         :return: Lower ends, at most 0, and upper ends, at least 0, both of shape ``(...)``; infinite where there is no
             end.
         :raises ValueError: if costs or directions are no finite numbers, but for pairs that are not allowed.
-
-        Costs that are less than 1e-13 of others may be of no account, as differences of the others round to more.
+        :raises NotImplementedError: if the objective is not linear.
         """
         if not self.is_linear:
             raise NotImplementedError(f"chord: {type(self).__name__} has inverse sets that are not convex; use boxes")
