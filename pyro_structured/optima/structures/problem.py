@@ -104,9 +104,10 @@ class Problem(Represented, Immutable, ABC):
         return constraints.independent(single, len(self.cost_shape))
 
     def objective(self, costs: Tensor, value: Tensor) -> Tensor:
-        """Costs of values, shape ``(...)``, in double precision."""
+        """Costs of values, shape ``(...)``, in double precision; without infinite ones that a value does not incur."""
         self._batch(costs, value)
-        return self._sum(self._relevant(costs) * self.incidence(value))
+        relevant, incidence = self._relevant(costs), self.incidence(value)
+        return self._sum(torch.where(relevant.isinf() & (incidence == 0), 0.0, relevant) * incidence)
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
         """Whether values are optimal: members of the inverse set's closure, booleans of shape ``(...)``.

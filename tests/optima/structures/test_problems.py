@@ -1,6 +1,7 @@
 """All problems keep the contract, and their inverse sets have the geometry that the paper proves."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -244,3 +245,16 @@ def test_infinite_costs_everywhere_are_refused(problem, costs):
 def test_arguments_of_other_kinds(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "problem, costs, expected",
+    [
+        (TopK(5, 2), [1.0, math.inf, 2.0, 3.0, 4.0], 3.0),
+        (TopK(5, 2, maximize=True), [1.0, -math.inf, 2.0, 3.0, 4.0], 7.0),
+        (Matching(2), [[1.0, math.inf], [2.0, 1.0]], 2.0),
+    ],
+)
+def test_objectives_beside_infinite_costs(problem, costs, expected):
+    costs = torch.tensor(costs, dtype=torch.double)
+    assert problem.objective(costs, problem.solve(costs)) == expected
