@@ -4,7 +4,7 @@ __all__ = ["CostTrack", "cost_track"]
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from pyro.distributions import InverseGamma
@@ -37,13 +37,21 @@ from pyro_structured.optima.inference.noncentered_costs import (
     noise_log_density,
     noise_shape,
 )
+from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.piecewise_exponential import PiecewiseExponential
 
 # Deviation from a straight line that rounding explains, relative to the change.
 STRAIGHT = {torch.float32: 1e-4, torch.float64: 1e-9}
-# Distance of the places of a table, in standard deviations of normal noise; places on either side of the present one at
-# first, and at most; and fall of the logarithm behind which nothing is tabulated.
-SPACING, FIRST_PLACES, MOST_PLACES, DROP = 0.3, 56, 1792, 33.0
+# Distance of the places of a table, in standard deviations of normal noise; places on either side of the middle one at
+# first, and at most; falls of the logarithm behind which nothing is tabulated, and behind which intervals are tails.
+SPACING, FIRST_PLACES, MOST_PLACES, DROP, TAIL = 0.3, 56, 1792, 33.0, 16.0
+# Rounds of the search for a mode that is not next to the present costs; share of the noise, and of the distances of
+# ends of tails, of which differences of densities have digits; and share of the spacing over which tails are straight.
+ROUNDS, APART, SHORT = 100, 2.0**-30, 2.0**-10
+# Families whose sums of log-densities along lines have many modes.
+HEAVY_TAILED = (DensityFamily.STUDENT, DensityFamily.CAUCHY)
+# Ends of tables from which inverse sets are looked for are so many times as far from the mode.
+BEYOND = 2.0**16
 # Number of costs whose densities are asked for at once: as many as stay in fast memory.
 AT_ONCE = 30_000
 # Numbers of places at which densities along a line are tabulated.
@@ -54,6 +62,35 @@ FEW_COSTS = 8
 MOST_GROWTH = 300.0
 # Logarithm of the growth of noise below which present costs and their change cancel.
 SHRUNK = -1.0
+
+
+class _Tails(NamedTuple):
+    """Densities that fall exponentially from the ends of intervals, tensors of one shape.
+
+    :ivar Tensor is_tail: Whether intervals are tails; the rest holds for those alone.
+    :ivar Tensor end: The likeliest end.
+    :ivar Tensor sign: Direction of the other one.
+    :ivar Tensor slope: Fall of the logarithm of the density.
+    :ivar Tensor width: Widths, infinite ones included.
+    :ivar Tensor log_mass: Logarithm of the integral.
+    """
+
+    is_tail: Tensor
+    end: Tensor
+    sign: Tensor
+    slope: Tensor
+    width: Tensor
+    log_mass: Tensor
+
+    def draw(self) -> Tensor:
+        """Numbers of the intervals."""
+        uniform = torch.rand_like(self.end)
+        return self.end - self.sign * torch.log1p(uniform * torch.expm1(-self.slope * self.width)) / self.slope
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Logarithm of the normalised density."""
+        inside = torch.log(-torch.expm1(-self.slope * self.width))
+        return self.slope.log() - inside - self.slope * (x - self.end).abs()
 
 
 class CostTrack:
@@ -76,7 +113,9 @@ class CostTrack:
     :class:`~pyro_structured.optima.inference.bounded_track.BoundedTrack`.
 
     The places of the table of each row are a lattice with a random phase, so that from all points of a curve, the same
-    tables are as likely, but for where they begin and end, which is where the density has fallen by exp(-33).
+    tables are as likely. They begin and end where the density has fallen by exp(-33). Intervals all of which is below
+    exp(-16) have a density that falls exponentially from the likeliest end instead, so that chains find the way from
+    any place.
 
     :param base: Distribution of the costs at t = 0.
     :param Tensor costs: Present costs w, double precision, shape ``rows + cost_shape``; the batch shape of their
@@ -90,8 +129,9 @@ class CostTrack:
         ``None``: costs move as the parameters move them.
     :param dtype: Dtype whose rounding the parameters of the distribution show.
 
-    A track takes 113 evaluations of the density of the costs, or some more in few dimensions, and, as soon as it is
-    asked for masses, one chord, or a chord for each t along the incidence of optima.
+    A track takes 113 evaluations of the density of the costs, or some more in few dimensions or if present costs are
+    improbable, and, as soon as it is asked for masses, one chord, or a chord for each t along the incidence of optima,
+    and two evaluations for each t if there are tails.
 
     :ivar int num_places: Number of places at which densities along the line are to be tabulated.
     """
@@ -151,11 +191,9 @@ class CostTrack:
         distance = distance.to(self._costs.device)
         if self._table is None:
             return torch.zeros_like(distance)
-        mass = self._table.log_mass(*self._ends_at(distance))
-        if self._is_apart:
-            # Of an interval that is all tail, too: the density is divided by a mass as small.
-            infinity = mass.new_full((*mass.shape[:-1], 1), torch.inf)
-            mass = mass.masked_fill(mass < self._table.log_mass(-infinity, infinity) - DROP, -torch.inf)
+        ends = self._ends_at(distance)
+        mass, tails = self._table.log_mass(*ends), self._tails(*ends)
+        mass = mass if tails is None else torch.where(tails.is_tail, tails.log_mass, mass)
         total = mass.masked_fill(~self._moves.unsqueeze(-1), 0.0).reshape(-1, len(distance)).sum(0)
         return total - self._log_normaliser(distance) if self._is_apart else total
 
@@ -163,8 +201,14 @@ class CostTrack:
         """Numbers x given the distance t, shape ``rows``, and the logarithm of their density."""
         if self._table is None:
             return self._costs.new_zeros(self._moves.shape), self._costs.new_zeros(())
-        low, high = (end.squeeze(-1) for end in self._ends_at(self._costs.new_tensor([distance])))
+        ends = self._ends_at(self._costs.new_tensor([distance]))
+        low, high = (end.squeeze(-1) for end in ends)
         place, log_density = self._table.draw(low, high)
+        tails = self._tails(*ends)
+        if tails is not None:
+            drawn = tails.draw()
+            place = torch.where(tails.is_tail, drawn, place.unsqueeze(-1)).squeeze(-1)
+            log_density = torch.where(tails.is_tail, tails.log_density(drawn), log_density.unsqueeze(-1)).squeeze(-1)
         x = place.maximum(low).minimum(high)
         return x.masked_fill(~self._moves, 0.0), log_density.masked_fill(~self._moves, 0.0).sum()
 
@@ -172,8 +216,12 @@ class CostTrack:
         """Logarithm of the density with which :meth:`draw` gives the present costs, x = 0, at the distance t = 0."""
         if self._table is None:
             return self._costs.new_zeros(())
-        low, high = (end.squeeze(-1) for end in self._ends_at(self._costs.new_zeros(1)))
-        log_density = self._table.log_density(torch.zeros_like(self._volume), low, high)
+        ends = self._ends_at(self._costs.new_zeros(1))
+        here = torch.zeros_like(self._volume)
+        log_density, tails = self._table.log_density(here, *(end.squeeze(-1) for end in ends)), self._tails(*ends)
+        if tails is not None:
+            known = tails.log_density(here.unsqueeze(-1)).squeeze(-1)
+            log_density = torch.where(tails.is_tail.squeeze(-1), known, log_density)
         return log_density.masked_fill(~self._moves, 0.0).sum()
 
     def costs_at(self, x: Tensor, distance: float) -> Tensor:
@@ -222,20 +270,22 @@ class CostTrack:
         if self._incidence is None:
             low, high = (end.unsqueeze(-1) - distance for end in self._ends)
             return low, high
-        # From where the optimum is the surest: if it is no optimum there, chords have no length.
+        # From where the optimum is the surest: if it is no optimum there, it is nowhere one, and chords have no length.
         t = distance.reshape(distance.shape + (1,) * self._costs.dim())
         factor = torch.exp((t * self._growth).clamp(-MOST_GROWTH, MOST_GROWTH)) if self._grows else torch.ones_like(t)
         loc, offset = self._loc + t * self._change, factor * self._offset
         if self._multiplies:
             end = self._end_of_multiples(loc + offset * (1 - self._incidence), offset * self._incidence)
         else:
-            assert self._table is not None
-            origin = self._table.ends[1 if self._problem.maximize else 0]
+            surest = self._high if self._problem.maximize else self._low
+            origin = self._mode + BEYOND * (surest - self._mode)
+            origin = origin.maximum(self._first).minimum(self._last).squeeze(-1)
             direction = factor * self._step
             start = loc + offset + origin.reshape(origin.shape + (1,) * len(self._axes)) * direction
             back, forth, is_far = chord_in_reach(self._problem, start, self._value, direction)
             end = origin + (back if self._problem.maximize else forth)
-            end = end.masked_fill(is_far, torch.inf if self._problem.maximize else -torch.inf)
+            nowhere = is_far | (end == origin)
+            end = end.masked_fill(nowhere, torch.inf if self._problem.maximize else -torch.inf)
         low, high = torch.full_like(end, -torch.inf), torch.full_like(end, torch.inf)
         low, high = (end, high) if self._problem.maximize else (low, end)
         return low.movedim(0, -1).contiguous(), high.movedim(0, -1).contiguous()
@@ -274,22 +324,76 @@ class CostTrack:
     def _tabulate(self) -> PiecewiseExponential | None:
         """The density of x on lattices whose phases are at random, or ``None`` if it does not fall to nothing."""
         spacing = self._spacing().unsqueeze(-1)
-        phase = torch.rand_like(spacing)
         path = self._path
         bounds = support_bounds(self._base) if path is None else self._bounds(~path.has_low, ~path.has_high)
-        first, last = (end.unsqueeze(-1) for end in self._interval(*bounds, self._costs, self._step))
-        count = FIRST_PLACES
+        ends = self._interval(*bounds, self._costs, self._step)
+        self._first, self._last = (end.unsqueeze(-1) for end in ends)
+        table = self._tabulate_around(torch.zeros_like(spacing), spacing)
+        # Elsewhere other modes would be missed.
+        if table is None and (self._multiplies or noise_family(self._base) not in HEAVY_TAILED):
+            # Nearer places have the same density, up to rounding.
+            size = torch.linalg.vector_norm(self._noise.flatten(self._axes[0]), dim=-1, keepdim=True)
+            spacing = spacing * (APART * size).clamp(min=1.0)
+            table = self._tabulate_around(self._search(spacing), spacing)
+        return table
+
+    def _tabulate_around(self, middle: Tensor, spacing: Tensor) -> PiecewiseExponential | None:
+        phase, count = torch.rand_like(spacing), FIRST_PLACES
+        self._width = spacing
         while count <= MOST_PLACES:
             lattice = torch.arange(-count, count + 1, dtype=torch.double, device=spacing.device) + phase
-            places = (lattice * spacing).maximum(first).minimum(last)
+            places = ((middle / spacing).round() + lattice) * spacing
+            places = places.maximum(self._first).minimum(self._last)
             heights = self._heights(places)
-            least = heights.amax(-1, keepdim=True) - DROP
-            is_low = (places[..., :1] <= first) | (heights[..., :1] < least)
-            is_high = (places[..., -1:] >= last) | (heights[..., -1:] < least)
+            top, likeliest = heights.max(-1, keepdim=True)
+            first, last = _around(heights >= top - DROP)
+            is_low = (first >= 0) | (places[..., :1] <= self._first)
+            is_high = (last <= 2 * count) | (places[..., -1:] >= self._last)
             if bool(((is_low & is_high).squeeze(-1) | ~self._moves).all()):
-                return PiecewiseExponential.of(places, heights)
+                indices = torch.cat([likeliest, *_around(heights >= top - TAIL)], -1).clamp(0, 2 * count)
+                self._mode, self._low, self._high = places.gather(-1, indices).split(1, -1)
+                # The same table from all points of a curve.
+                inside = torch.arange(2 * count + 1, device=heights.device).maximum(first.clamp(min=0))
+                inside = inside.minimum(last.clamp(max=2 * count))
+                return PiecewiseExponential.of(places.gather(-1, inside), heights.gather(-1, inside))
             count *= 2
         return None
+
+    def _search(self, spacing: Tensor) -> Tensor:
+        """Modes of the density of x, up to the spacing."""
+        lattice = torch.arange(-FIRST_PLACES, FIRST_PLACES + 1, dtype=torch.double, device=spacing.device)
+        middle, step = torch.zeros_like(spacing), spacing * FIRST_PLACES
+        for _ in range(ROUNDS):
+            places = (middle + step * lattice).maximum(self._first).minimum(self._last)
+            likeliest = self._heights(places).argmax(-1, keepdim=True)
+            middle = places.gather(-1, likeliest)
+            is_inside = (likeliest > 0) & (likeliest < len(lattice) - 1)
+            is_inside = is_inside | (middle <= self._first) | (middle >= self._last)
+            is_found = is_inside & (step <= spacing)
+            if bool((is_found.squeeze(-1) | ~self._moves).all()):
+                break
+            step = torch.where(is_found, step, torch.where(is_inside, step * 2 / FIRST_PLACES, step * FIRST_PLACES))
+        return middle
+
+    def _tails(self, low: Tensor, high: Tensor) -> _Tails | None:
+        """Densities in intervals that are tails, of ends of shape ``rows + (M,)``; ``None`` where no row has any."""
+        is_above, is_below = low > self._high, high < self._low
+        is_tail = (is_above | is_below) & self._moves.unsqueeze(-1)
+        if not bool(is_tail.any()):
+            return None
+        low, high = low.maximum(self._first), high.minimum(self._last)
+        is_tail = is_tail & (low < high)
+        end = torch.where(is_tail, torch.where(is_above, low, high), self._mode)
+        sign = torch.where(is_above, 1.0, -1.0).to(end)
+        step = torch.maximum(self._width * SHORT, APART * (end - self._mode).abs())
+        further = (end + sign * step).maximum(self._first).minimum(self._last)
+        here, there = self._heights(torch.cat([end, further], -1)).chunk(2, -1)
+        step = (further - end).abs()
+        tiny = torch.finfo(step.dtype).tiny
+        slope = ((here - there) / step.clamp(min=tiny)).nan_to_num(0.0).clamp(min=tiny)
+        width = high - low
+        log_mass = here + torch.log(-torch.expm1(-slope * width)) - slope.log()
+        return _Tails(is_tail, end, sign, slope, width, log_mass)
 
     def _heights(self, places: Tensor) -> Tensor:
         """Logarithms of the density at t = 0 of x, shape ``rows + (P,)``, up to constants of the rows."""
@@ -424,6 +528,12 @@ def cost_track(
     else:
         track = CostTrack(base, costs, change, growth, path, problem, value, incidence, dtype)
     return track if track.is_complete else None
+
+
+def _around(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Last index before all places that count, and first one behind them, shape ``(..., 1)``."""
+    counts = counts.byte()
+    return counts.argmax(-1, keepdim=True) - 1, counts.shape[-1] - counts.flip(-1).argmax(-1, keepdim=True)
 
 
 def _is_narrow(base: Any, problem: Any) -> bool:

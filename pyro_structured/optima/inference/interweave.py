@@ -3,6 +3,7 @@
 __all__ = ["Interweave", "ParameterSpread", "sole_kernel"]
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +34,8 @@ from pyro_structured.optima.ops.slice_sampling import slice_sample
 ENOUGH = 10
 # Standard deviations from the mean that hardly any value is away.
 OUTSIDE = 5.0
+# Standard deviations, relative to means, that rounding explains.
+LEAST_DEVIATION = {torch.float32: 1e-6, torch.float64: 1e-9}
 
 
 class ParameterSpread:
@@ -52,9 +55,7 @@ class ParameterSpread:
         return self._left > 0
 
     def add(self, free: dict[str, Tensor]) -> None:
-        """Updates means and squares by Welford's recurrence, until the warm-up ends."""
-        if not self._left:
-            return
+        """Updates means and squares by Welford's recurrence, while the warm-up goes on."""
         self._left -= 1
         self._number += 1
         for name, value in free.items():
@@ -62,6 +63,16 @@ class ParameterSpread:
             self._mean[name] = mean + (value - mean) / self._number
             more = (value - mean) * (value - self._mean[name])
             self._squares[name] = self._squares.get(name, torch.zeros_like(value)) + more
+
+    def frozen(self) -> list[str]:
+        """Names of parameters of which some have hardly moved."""
+        if self._number <= ENOUGH:
+            return []
+        return [
+            name
+            for name, mean in self._mean.items()
+            if bool(((self._squares[name] / self._number).sqrt() <= LEAST_DEVIATION[mean.dtype] * mean.abs()).any())
+        ]
 
     def outside(self) -> dict[str, Tensor] | None:
         """A point far from nearly all values, which does not change after the warm-up; ``None`` before, or if there
@@ -99,6 +110,11 @@ LEAST_SHARE = 0.02
 NUM_LINES = 10
 # Number of draws of the parameters for which costs are asked to have tracks, where joint moves are to suffice.
 NUM_LINE_DRAWS = 3
+# What is said of parameters that have not moved.
+FROZEN = (
+    "{}: hardly moved while the chain warmed up, as costs have so little noise, or are so improbable, that moves are "
+    "lost to rounding; start near likely values by initial_params, or give costs more noise"
+)
 
 
 @dataclass(frozen=True)
@@ -171,12 +187,11 @@ class Interweave(StepKernel):
     as those of jointly normal costs have to everywhere. Locations of log-normal costs are scales, and so are rates;
     concentrations and degrees of freedom have to stay. Bounds of truncated normal costs have to stay, or to move as the
     locations and scales do, or along straight lines, where coefficients are zeros and ones: then costs which the
-    optimum does not incur hold their quantile, and others their place between the bounds. Where bounds stay and rows of
-    truncated normal costs lie eight or more standard deviations in a tail, these moves are refused, and slices move the
-    parameter. Of Cauchy costs, or Student's t of few degrees of freedom, at least three of each row have to move: a
-    choice of one item has none of these moves. A shrinking slice that holds all noise, and asks whether costs are
-    inside, makes the other moves, with a run of the model for each density: few of the steps, or more, as often as the
-    first kind was refused while the chain warmed up.
+    optimum does not incur hold their quantile, and others their place between the bounds. Of Cauchy costs, or Student's
+    t of few degrees of freedom, at least three of each row have to move: a choice of one item has none of these moves.
+    A shrinking slice that holds all noise, and asks whether costs are inside, makes the other moves, with a run of the
+    model for each density: few of the steps, or more, as often as the first kind was refused while the chain warmed up.
+    A warning names parameters that hardly moved until then.
 
     :param model: A Pyro model.
     :param int num_directions: Directions for each step, tried one after the other.
@@ -276,7 +291,10 @@ class Interweave(StepKernel):
             # Elsewhere sites that depend on costs have other distributions as soon as these move.
             if self._may_collapse:
                 self._last.keep(place.point, values)
-        self._spread.add(self._free(values))
+        if self._spread.is_learning:
+            self._spread.add(self._free(values))
+            if not self._spread.is_learning and (frozen := self._spread.frozen()):
+                warnings.warn(FROZEN.format(", ".join(frozen)), stacklevel=2)
         return values
 
     def _free(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -360,6 +378,10 @@ class Interweave(StepKernel):
         num_places = min(track.num_places for track in tracks.values())
         density = piecewise_exponential(log_density, *ends, num_places)
         drawn, log_forth = density.reflect(start, *ends) if reflects else density.draw(*ends)
+        # Models need not have distributions at places that mean nothing.
+        if bool(density.log_height(drawn.unsqueeze(-1)) < IMPOSSIBLE / 2):
+            self._refuse()
+            return None
         point = line.at(float(drawn), holds_noise=False)
         # Draws may miss problems that few parameters change; moves keep to parameters with the present problems.
         if not point.has_problems_of(place.point):
@@ -376,13 +398,17 @@ class Interweave(StepKernel):
             log_ratio = log_ratio + track.log_weight(point.base(name), x, length)
             log_ratio = log_ratio - track.log_weight(place.point.base(name), torch.zeros_like(x), 0.0)
             costs_there[name] = track.costs_at(x, length)
-        self._counts["collapsed moves"] += 1
         is_taken = bool(torch.rand((), dtype=torch.double).log() < log_ratio)
         # Ends of chords may be too far by rounding; outside of inverse sets there is no density.
         if not is_taken or not point.with_costs(point.free, costs_there).feasible():
-            self._counts["refused moves"] += 1
+            self._refuse()
             return None
+        self._counts["collapsed moves"] += 1
         return _Place(float(drawn), point, costs_there)
+
+    def _refuse(self) -> None:
+        for name in ("collapsed moves", "refused moves"):
+            self._counts[name] += 1
 
     def _refreshed(self, place: _Place) -> _Place:
         """New costs for the same parameters."""

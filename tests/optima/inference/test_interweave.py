@@ -368,6 +368,8 @@ ON_TRACKS = {
         lambda psi: TruncatedNormal(psi * SLOPES, 0.7, psi * SLOPES - 0.4, 3.0).to_event(1),
         False,
     ),
+    "tails between bounds": (lambda psi: TruncatedNormal(psi * SLOPES - 9, 0.7, -0.5, 1.0).to_event(1), False),
+    "tails above bounds": (lambda psi: TruncatedNormal(psi * SLOPES - 20, 0.7, -0.5).to_event(1), False),
     "locations of Student costs": (lambda psi: dist.StudentT(4.0, psi * SLOPES, 0.7).to_event(1), False),
     "rates of gamma costs": (lambda psi: dist.Gamma(1 + SLOPES**2, psi.exp() + 0 * SLOPES).to_event(1), True),
     "scales of entries between bounds": (
@@ -427,7 +429,7 @@ ROADS = torch.tensor([[0, 1], [0, 2], [1, 2]])
 CURVED = list(ON_TRACKS)[-22:]
 
 
-STAY = [list(ON_TRACKS)[place] for place in (0, 3, 4, 7, 9, 10, 11, 12)]
+STAY = [list(ON_TRACKS)[place] for place in (0, 3, 4, 7, 9, 10, 11, 12, 14, 15)]
 STAY += [
     name for name in CURVED if name not in ("locations and scales of jointly normal costs", "scales of Weibull costs")
 ]
@@ -541,6 +543,49 @@ def test_tables_of_tracks_are_integrals(name):
         # In the ratio of densities of exact tables, all but the masses cancels.
         ratio = track.log_weight(at, x, -0.1) - start - log_density + track.log_density_here()
         torch.testing.assert_close(ratio, tables[1] - tables[0], rtol=0.0, atol=0.1)
+
+
+@pytest.mark.parametrize("deviations", [-1e6, -700.0, -20.0, 9.0, 300.0, 1e5])
+@pytest.mark.parametrize("name", ["normal", "jointly normal", "Laplace", "Gumbel", "logistic"])
+def test_tables_of_tails_are_integrals(name, deviations):
+    """Of intervals far from where noise is likely, with costs at the likelier end."""
+    pyro.set_rng_seed(0)
+    change = torch.tensor([[1.0, 0.5, 0.7], [0.8, 2.0, 1.0]]).double()
+    families = {
+        "normal": lambda loc: dist.Normal(loc, 0.7).to_event(1),
+        "jointly normal": lambda loc: dist.MultivariateNormal(loc, scale_tril=FACTOR),
+        "Laplace": lambda loc: dist.Laplace(loc, 0.7).to_event(1),
+        "Gumbel": lambda loc: dist.Gumbel(loc, 0.7).to_event(1),
+        "logistic": lambda loc: dist.Logistic(loc, 0.7).to_event(1),
+    }
+
+    def base(psi):
+        return families[name](psi * change)
+
+    if name == "Gumbel" and deviations < 0:
+        deviations = -math.log(-deviations) - 3
+    here = base(0.0)
+    costs = here.sample() + deviations * change
+    ends = torch.tensor([[-0.3, -0.2], [0.0, 0.0]]).double()
+    ends = ends if deviations < 0 else -ends.flip(0)
+    track = cost_track(here, base(0.5), 0.5, costs, Between(*ends), torch.zeros(2, 3), torch.double)
+    # Close to both ends, where densities of tails are.
+    share = torch.linspace(-30, 30, 20001).double().sigmoid().unsqueeze(-1)
+    places = ends[0] + (ends[1] - ends[0]) * share
+    widths = (ends[1] - ends[0]) * share.diff(dim=0)
+    distances, expected = torch.tensor([0.0, -0.2, 0.3]).double(), []
+    tables = track.log_mass(distances)
+    for distance in distances:
+        weights = base(distance).log_prob(track.costs_at(places - distance, float(distance)))
+        pieces = torch.logaddexp(weights[1:], weights[:-1]) + (widths / 2).log()
+        expected.append(pieces.logsumexp(0).sum())
+    torch.testing.assert_close(tables.diff(), torch.stack(expected).diff(), rtol=1e-9, atol=0.03)
+    start = track.log_weight(here, torch.zeros(2).double(), 0.0) - track.log_density_here()
+    for distance, total in zip(distances, expected, strict=True):
+        for _ in range(20):
+            x, log_density = track.draw(float(distance))
+            ratio = track.log_weight(base(distance), x, float(distance)) - log_density - start
+            torch.testing.assert_close(ratio, total - expected[0], rtol=1e-9, atol=0.2)
 
 
 @pytest.mark.parametrize("maximize", [False, True])
@@ -859,6 +904,70 @@ def test_noise_in_far_tails():
     mcmc.run(detour.expand(5, 3))
     assert mcmc.diagnostics()["Interweave stuck moves"]["chain 0"] == 0
     assert (mcmc.get_samples()["y_costs"].log().abs() < 5).all()
+
+
+def log_probability_of_order(locations, order):
+    """Of normal costs of standard deviation 1 in increasing order, by integrals of one after the other."""
+    grid = torch.linspace(-15, 15, 3001).double()
+    below = torch.ones(3001).double()
+    for item in order:
+        density = dist.Normal(locations[item], 1.0).log_prob(grid).exp() * below
+        below = torch.nn.functional.pad(((density[1:] + density[:-1]) / 2).cumsum(0) * (grid[1] - grid[0]), (1, 0))
+    return below[-1].log()
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1e-5])
+def test_chains_come_from_far(scale):
+    """From costs that are farther from their locations than tables of their noise reach."""
+    pyro.set_rng_seed(0)
+    problem, features = Ranking(4), torch.randn(15, 4, dtype=torch.double)
+    costs = features + torch.randn_like(features)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", 15):
+            pyro.sample("y", RandOM(dist.Normal(psi * features, scale).to_event(1), problem), obs=y)
+
+    start = {"psi": torch.tensor(-2.0).double()}
+    mcmc = MCMC(ConstrainedSlice(model), num_samples=150, warmup_steps=60, disable_progbar=True, initial_params=start)
+    mcmc.run(problem.solve(costs))
+    found = mcmc.get_samples()["psi"] / scale
+    report = mcmc.diagnostics()
+    assert report["Interweave collapsed moves"]["chain 0"] > 200
+    assert report["Interweave refused moves"]["chain 0"] < 30
+    grid = torch.linspace(-1, 4, 26).double()
+    orders = costs.argsort(-1)
+    log_density = [
+        sum(log_probability_of_order(each, order) for each, order in zip(psi * features, orders, strict=True))
+        for psi in grid
+    ]
+    weights = torch.stack(log_density).softmax(0)
+    mean = weights @ grid
+    deviation = (weights @ (grid - mean) ** 2).sqrt()
+    effective = effective_number(report["psi"], len(found))
+    assert abs(found.mean() - mean) < most_standard_errors(effective) * deviation / math.sqrt(effective)
+    assert abs(found.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
+
+
+def test_chains_that_do_not_move_say_so():
+    """Noise that is lost to rounding next to the costs of the start."""
+    pyro.set_rng_seed(0)
+    problem, features = Ranking(4), torch.randn(15, 4, dtype=torch.double)
+
+    def model(y):
+        psi = pyro.sample("psi", dist.Normal(torch.zeros(()).double(), 1.0))
+        with pyro.plate("rows", 15):
+            pyro.sample("y", RandOM(dist.Normal(psi * features, 1e-20).to_event(1), problem), obs=y)
+
+    y = problem.solve(features + torch.randn_like(features))
+    for psi in (2.0, 0.0):
+        start = {"psi": torch.tensor(psi).double()}
+        mcmc = MCMC(
+            ConstrainedSlice(model), num_samples=50, warmup_steps=20, disable_progbar=True, initial_params=start
+        )
+        with pytest.warns(UserWarning, match="psi: hardly moved") if psi else contextlib.nullcontext():
+            mcmc.run(y)
+    assert ((mcmc.get_samples()["psi"] / 1e-20).abs() < 5).all()
 
 
 def test_posterior_of_costs_between_bounds():
