@@ -38,7 +38,15 @@ def feasible_costs(site: CostSite, trace: Any, places: tuple[Tensor, ...] | None
         raise ValueError(
             f"{site.costs}: expected a distribution whose draws are numbers, got {_wrong(drawn, known, places)}"
         )
-    interior, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
+    try:
+        interior, inside = interior_point(problem, value, drawn, *support_bounds(costs["fn"]))
+    except ValueError as error:
+        finite = drawn.flatten(drawn.dim() - len(problem.cost_shape)).isfinite().all(-1)
+        if bool(finite.all()):
+            raise
+        raise ValueError(
+            f"{site.costs}: expected a distribution whose draws are finite, got {_wrong(drawn, finite, places)}"
+        ) from error
     if not bool(inside.all()):
         raise ValueError(
             f"{', '.join(optima)}: expected values that some costs in the support of {site.costs!r} make optimal, got "

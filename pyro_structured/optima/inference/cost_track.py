@@ -331,9 +331,10 @@ class CostTrack:
         table = self._tabulate_around(torch.zeros_like(spacing), spacing)
         # Elsewhere other modes would be missed.
         if table is None and (self._multiplies or noise_family(self._base) not in HEAVY_TAILED):
-            # Nearer places have the same density, up to rounding.
-            size = torch.linalg.vector_norm(self._noise.flatten(self._axes[0]), dim=-1, keepdim=True)
-            spacing = spacing * (APART * size).clamp(min=1.0)
+            if not self._multiplies:
+                # Nearer places have the same density, up to rounding.
+                size = torch.linalg.vector_norm(self._noise.flatten(self._axes[0]), dim=-1, keepdim=True)
+                spacing = spacing * (APART * size).clamp(min=1.0)
             table = self._tabulate_around(self._search(spacing), spacing)
         return table
 

@@ -35,7 +35,7 @@ ENOUGH = 10
 # Standard deviations from the mean that hardly any value is away.
 OUTSIDE = 5.0
 # Standard deviations, relative to means, that rounding explains.
-LEAST_DEVIATION = {torch.float32: 1e-6, torch.float64: 1e-9}
+LEAST_DEVIATION = {torch.float32: 1e-6, torch.float64: 1e-11}
 
 
 class ParameterSpread:

@@ -204,9 +204,11 @@ class Problem(Represented, Immutable, ABC):
         is_part = (incidence > 0).expand(batch + self.cost_shape).flatten(-rank)
         count = max([1, *is_part.sum(-1).flatten().tolist()])
         parts = is_part.byte().argsort(dim=-1, descending=True, stable=True)[..., :count].movedim(-1, 0).unsqueeze(-1)
-        weight = flat.abs().sum(-1, keepdim=True)
-        dear = torch.where(weight > 0, 2 * weight, 1.0).expand(parts.shape)
-        raised = (flat + torch.zeros_like(flat).expand(count, *flat.shape).scatter(-1, parts, dear)) * self._sign
+        # Of infinite costs, none is dearer than others.
+        weight = flat.where(flat.isfinite(), 0.0).abs().sum(-1, keepdim=True)
+        dear = flat.masked_fill(flat == -torch.inf, 0.0) + torch.where(weight > 0, 2 * weight, 1.0)
+        is_raised = torch.zeros_like(is_part).expand(count, *is_part.shape).scatter(-1, parts, True)
+        raised = torch.where(is_raised, dear, flat) * self._sign
         others = self.expand((count, *batch)).solve(raised.reshape(count, *batch, *self.cost_shape)).to(value.dtype)
         losses = self.objective(flat.reshape(batch + self.cost_shape), others)
         same = (others == value).flatten(1 + len(batch)).all(-1) if self.event_shape else others == value

@@ -548,8 +548,8 @@ def test_refusals():
         with pyro.plate("rows", len(y)):
             pyro.sample("y", Argmin(costs, Matching(2)), obs=y)
 
-    def unknown_rows(y):
-        loc = pyro.sample("x", dist.Normal(0.0, 1.0)) * torch.tensor([1.0, torch.nan])[:, None, None]
+    def unknown_rows(y, feature=torch.nan):
+        loc = pyro.sample("x", dist.Normal(0.0, 1.0)) * torch.tensor([1.0, feature])[:, None, None]
         with pyro.plate("rows", 2):
             pyro.sample(
                 "y",
@@ -571,6 +571,11 @@ def test_refusals():
         (matching_model, (identity.numpy(),), "y: expected a tensor of observed values, got ndarray"),
         (shared_costs, (identity[:1].expand(3, 1),), r"y: expected observed values of shape \(3, 2\), got \(3, 1\)"),
         (unknown_rows, (identity,), "y_costs: expected .* draws are numbers, got .*first of which is number 1"),
+        (
+            unknown_rows,
+            (identity, torch.inf),
+            "y_costs: expected .* draws are finite, got .*first of which is number 1",
+        ),
         (
             categories,
             (identity,),

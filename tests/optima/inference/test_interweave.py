@@ -588,6 +588,23 @@ def test_tables_of_tails_are_integrals(name, deviations):
             torch.testing.assert_close(ratio, total - expected[0], rtol=1e-9, atol=0.2)
 
 
+@pytest.mark.parametrize("size", [1e-8, 1e8, 1e12])
+def test_tables_of_many_multiples(size):
+    """Of costs far from likely ones: the ratio of the densities of costs and of draws is that of their masses."""
+    pyro.set_rng_seed(0)
+
+    def base(psi):
+        return dist.Exponential(torch.full((2, 1000), math.exp(psi)).double()).to_event(1)
+
+    costs, everywhere = size * base(0.0).sample(), torch.full((2,), torch.inf).double()
+    track = cost_track(base(0.0), base(0.5), 0.5, costs, Between(-everywhere, everywhere), torch.zeros(2), torch.double)
+    ratios = []
+    for _ in range(20):
+        x, log_density = track.draw(0.0)
+        ratios.append(track.log_weight(base(0.0), x, 0.0) - log_density)
+    assert torch.stack(ratios).std() < 0.1
+
+
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("name", ["moving ends", "upper ends", *CURVED])
 def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):

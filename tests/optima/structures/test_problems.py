@@ -258,3 +258,26 @@ def test_arguments_of_other_kinds(make, message):
 def test_objectives_beside_infinite_costs(problem, costs, expected):
     costs = torch.tensor(costs, dtype=torch.double)
     assert problem.objective(costs, problem.solve(costs)) == expected
+
+
+def test_second_best_values_beside_infinite_costs():
+    """As if these were much larger, or smaller, than all others."""
+    torch.manual_seed(0)
+    edges = torch.tensor([[0, 1], [1, 2], [0, 2], [2, 3], [1, 3], [3, 4]])
+    for problem, infinite in (
+        (TopK(5, 2), [torch.inf]),
+        (TopK(5, 2, maximize=True), [torch.inf, -torch.inf]),
+        (TopK(5, 1, maximize=True), [torch.inf, torch.inf]),
+        (SpanningTree(edges, 5), [torch.inf]),
+    ):
+        costs = torch.randn(200, *problem.cost_shape, dtype=torch.double)
+        # The last edge is a bridge.
+        costs[:, : len(infinite)] = torch.tensor(infinite).double()
+        large = costs.nan_to_num(0.0, 1e6, -1e6)
+        large[:, : len(infinite)] += torch.arange(len(infinite))
+        value = problem.solve(large)
+        second = problem.second_best(costs, value)
+        if infinite == [torch.inf, torch.inf]:
+            assert (second == torch.eye(5)[0]).all()
+        else:
+            assert torch.equal(second, problem.second_best(large, value))
