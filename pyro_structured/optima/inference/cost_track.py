@@ -114,8 +114,9 @@ class CostTrack:
 
     The places of the table of each row are a lattice with a random phase, so that from all points of a curve, the same
     tables are as likely. They begin and end where the density has fallen by exp(-33). Intervals all of which is below
-    exp(-16) have a density that falls exponentially from the likeliest end instead, so that chains find the way from
-    any place.
+    exp(-16) have a density that falls exponentially from the likeliest end instead, so that chains leave places where
+    costs are improbable. Additive noise of Student's and Cauchy costs, whose density has many modes, has no tables
+    farther than 537 scales from its mode.
 
     :param base: Distribution of the costs at t = 0.
     :param Tensor costs: Present costs w, double precision, shape ``rows + cost_shape``; the batch shape of their
@@ -391,9 +392,11 @@ class CostTrack:
         here, there = self._heights(torch.cat([end, further], -1)).chunk(2, -1)
         step = (further - end).abs()
         tiny = torch.finfo(step.dtype).tiny
-        slope = ((here - there) / step.clamp(min=tiny)).nan_to_num(0.0).clamp(min=tiny)
-        width = high - low
-        log_mass = here + torch.log(-torch.expm1(-slope * width)) - slope.log()
+        slope = ((here - there) / step.clamp(min=tiny)).nan_to_num(0.0)
+        # Next to another mode, less likely than the table's, nothing is known of the rest.
+        is_falling = slope > 0
+        slope, width = slope.clamp(min=tiny), high - low
+        log_mass = (here + torch.log(-torch.expm1(-slope * width)) - slope.log()).masked_fill(~is_falling, -torch.inf)
         return _Tails(is_tail, end, sign, slope, width, log_mass)
 
     def _heights(self, places: Tensor) -> Tensor:

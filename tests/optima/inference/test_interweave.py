@@ -588,6 +588,22 @@ def test_tables_of_tails_are_integrals(name, deviations):
             torch.testing.assert_close(ratio, total - expected[0], rtol=1e-9, atol=0.2)
 
 
+def test_tails_next_to_other_modes_have_no_mass():
+    """Of Student noise, which falls and rises again: nothing is known of an interval that begins where it rises."""
+    pyro.set_rng_seed(0)
+
+    def base(psi):
+        return dist.StudentT(10.0, torch.full((1, 3), psi).double(), 1.0).to_event(1)
+
+    # Two costs are the likeliest here, and one is 500 scales away.
+    costs, masses = torch.tensor([[0.0, 0.1, -500.0]]).double(), []
+    for low in (-1.0, 450.0):
+        ends = torch.tensor([low]).double(), torch.tensor([torch.inf]).double()
+        track = cost_track(base(0.0), base(0.5), 0.5, costs, Between(*ends), torch.zeros(1), torch.double)
+        masses.append(track.log_mass(torch.zeros(1).double()))
+    assert masses[0].isfinite() and masses[1] < masses[0] - 33
+
+
 @pytest.mark.parametrize("size", [1e-8, 1e8, 1e12])
 def test_tables_of_many_multiples(size):
     """Of costs far from likely ones: the ratio of the densities of costs and of draws is that of their masses."""
