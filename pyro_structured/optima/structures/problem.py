@@ -193,7 +193,7 @@ class Problem(Represented, Immutable, ABC):
 
         :param Tensor value: Feasible values, optimal or not, shape ``(..., *event_shape)``.
         :return: Other values, of the same shape.
-        :raises ValueError: if there is no other feasible value.
+        :raises ValueError: if there is no other feasible value, or all others incur infinite costs.
         :raises NotImplementedError: if costs do not belong to parts of a value.
         """
         incidence, batch = self.incidence(value), self._batch(costs, value)
