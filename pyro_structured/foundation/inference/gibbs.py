@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 from pyro import poutine
+from pyro.infer import HMC
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
+from pyro.ops.integrator import potential_grad
 from torch import Tensor
 
 from pyro_structured.foundation.inference.checkpoint import Checkpoint
@@ -170,7 +172,8 @@ class Gibbs(MCMCKernel):
         which have to cover all latent sites. Kernels for joint moves (``owns_sites = False``, such as
         :class:`Interweave`) may overlap with others; ``None`` means all sites for them.
     :raises ValueError: if the kernels' models differ, a kernel occurs twice or is compiled; at the start of a run, if
-        sites are owned twice or not at all, do not exist, or are subsampled.
+        sites are owned twice or not at all, do not exist, or are subsampled; on the first turn of NUTS or HMC, if the
+        log-density has no finite derivatives.
 
     A turn costs what its kernel costs. ``initial_params`` may name some or all latent sites (unconstrained; costs and
     discrete sites as they are).
@@ -361,6 +364,8 @@ class _Turn:
         params = state.params(self.names)
         if not self._is_as_left(state, params):
             forget_energy(self.kernel, params)
+        if self._returned is None and isinstance(self.kernel, HMC):
+            self._check_gradients(params)
         try:
             self._returned = self.kernel.sample(params)
         except RuntimeError:
@@ -378,10 +383,26 @@ class _Turn:
         trace.compute_log_prob()
         for name, node in trace.nodes.items():
             if node["type"] == "sample" and not bool(node["log_prob_sum"].isfinite()):
+                log_density, reach = float(node["log_prob_sum"]), ""
+                if log_density == -torch.inf and node["value"].dtype is not torch.double:
+                    reach = "; where parameters and values are finite, double precision reaches farther"
                 raise ValueError(
                     f"{name}: expected a positive density at the present values of all sites, where "
-                    f"{type(self.kernel).__name__} cannot start, got log-density {float(node['log_prob_sum'])}; double "
-                    "precision reaches farther than float32"
+                    f"{type(self.kernel).__name__} cannot start, got log-density {log_density}{reach}"
+                )
+
+    def _check_gradients(self, params: dict[str, Tensor]) -> None:
+        """Raises a ValueError that names a site with respect to which the density, a positive number, has no finite
+        derivatives.
+        """
+        gradients, energy = potential_grad(self.kernel.potential_fn, params)
+        for name, gradient in gradients.items():
+            if bool(energy.isfinite()) and not bool(gradient.isfinite().all()):
+                wrong = float(gradient[~gradient.isfinite()][0])
+                raise ValueError(
+                    f"{name}: expected a log-density with finite derivatives at the start, without which "
+                    f"{type(self.kernel).__name__} does not move, got {wrong} in {int((~gradient.isfinite()).sum())} "
+                    f"of {gradient.numel()} entries"
                 )
 
     def _is_as_left(self, state: LatentState, params: dict[str, Tensor]) -> bool:

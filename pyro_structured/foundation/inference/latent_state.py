@@ -101,6 +101,8 @@ class LatentState:
                 raise ValueError(
                     f"initial_params: expected shape {tuple(expected)} for site {name!r}, got {tuple(value.shape)}"
                 )
+            if bool(value.isnan().any()):
+                raise ValueError(f"initial_params: expected numbers for site {name!r}, got nan")
             given[name] = value
         return given
 

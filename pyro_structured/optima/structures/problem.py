@@ -214,7 +214,9 @@ class Problem(Represented, Immutable, ABC):
         same = (others == value).flatten(1 + len(batch)).all(-1) if self.event_shape else others == value
         losses = losses.masked_fill(same, torch.inf)
         if bool((losses.amin(0) == torch.inf).any()):
-            raise ValueError("value: expected values that are not the only feasible ones, got some that are")
+            raise ValueError(
+                "value: expected values beside which others are feasible and incur no infinite costs, got some alone"
+            )
         best = losses.argmin(0).reshape(1, *batch, *(1,) * len(self.event_shape))
         return others.gather(0, best.expand(1, *others.shape[1:])).squeeze(0)
 

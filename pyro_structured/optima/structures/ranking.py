@@ -105,7 +105,7 @@ class Ranking(Problem):
         batch = self._batch(costs, value)
         costs, value = costs.expand(batch + self.cost_shape), value.expand(batch + self.event_shape)
         if self.num_items == 1:
-            raise ValueError("value: expected values that are not the only feasible ones, got some that are")
+            raise ValueError("value: expected values beside which others are feasible, got some alone")
         gaps = costs.gather(-1, value.long()).diff(dim=-1).abs()
         first = gaps.argmin(-1, keepdim=True)
         places = torch.arange(self.num_items, device=value.device).expand(value.shape)

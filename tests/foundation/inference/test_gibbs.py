@@ -179,7 +179,9 @@ def test_kernels_of_the_user_are_left_as_they_are():
 
 
 def test_sites_by_a_function_and_blocks_without_sites():
-    run([(NUTS(model), lambda trace: [name for name in trace.nodes if name in ("a", "b")]), (NUTS(model), None)])
+    blocks = [(NUTS(model), lambda trace: [name for name in trace.nodes if name in ("a", "b")]), (NUTS(model), None)]
+    samples = run(blocks).get_samples()
+    assert samples.keys() == {"a", "b"} and all(len(draws.unique()) > 1 for draws in samples.values())
 
 
 def subsampled():
@@ -243,7 +245,8 @@ def test_a_kernel_twice():
     [
         ({"c": torch.zeros(())}, "initial_params: expected latent sites of the model, .*, got 'c'"),
         ({"a": torch.zeros(2)}, r"initial_params: expected shape \(\) for site 'a', got \(2,\)"),
-        ({"a": torch.tensor(torch.nan)}, "initial_params: expected values of positive density, got none in 100 draws"),
+        ({"a": torch.tensor(torch.nan)}, "initial_params: expected numbers for site 'a', got nan"),
+        ({"a": torch.tensor(torch.inf)}, "initial_params: expected values of positive density, got none in 100 draws"),
     ],
 )
 def test_bad_starts(params, message):
@@ -272,6 +275,19 @@ def test_sites_without_a_density_are_named():
     )
     with pytest.raises(ValueError, match=message):
         run([(Nowhere(model), ["b"]), (NUTS(model), ["a"])])
+
+
+@pytest.mark.parametrize("kernel", [NUTS, HMC])
+def test_sites_without_derivatives_at_the_start_are_named(kernel):
+    """The density is positive, but neither kernel would ever move."""
+
+    def model():
+        a = pyro.sample("a", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        pyro.sample("y", dist.Exponential((-a * torch.tensor([1.0, torch.inf])).exp().sum()), obs=torch.ones(()))
+
+    message = f"a: expected .* finite derivatives at the start, without which {kernel.__name__} .* nan in 1 of 2"
+    with pytest.raises(ValueError, match=message):
+        run([(kernel(model), None)], initial_params={"a": torch.ones(2)})
 
 
 class SameMemory(StepKernel):
