@@ -1,6 +1,8 @@
-"""Ray shooting for matchings: distances that costs can move along a line while matchings stay optimal, compiled."""
+"""Cycles of moves of matchings: which are the cheapest, and how far costs can move along a line until they are not, by
+ray shooting; compiled.
+"""
 
-__all__ = ["matching_chord"]
+__all__ = ["matching_chord", "matching_is_cheapest"]
 
 import math
 
@@ -66,6 +68,51 @@ def matching_chord(
             if not slope < 0.0 or not max(cost, 0.0) / -slope < reach[n]:
                 break
             reach[n] = max(cost, 0.0) / -slope
+
+
+@compiled
+def matching_is_cheapest(costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, cheapest: np.ndarray) -> None:
+    """Fills in which matchings are the cheapest beyond doubt: every cycle of moves costs more than rounding.
+
+    :param np.ndarray costs: Costs to be minimised, float64, shape ``(N, rows, columns)``.
+    :param np.ndarray columns: Columns of all rows, integers of shape ``(N, rows)``, which may be none that rows have.
+    :param np.ndarray allowed: Pairs that may be matched, booleans of shape ``(N, rows, columns)``.
+    :param np.ndarray cheapest: Booleans of shape ``(N,)``: also False where costs of allowed pairs are not finite, or
+        columns are no matching.
+
+    O(N · columns³) at worst, and next to O(N · rows · columns) where cheapest paths are short.
+    """
+    rows, count = costs.shape[1:]
+    arcs, lengths = np.empty((count, count)), np.empty(count)
+    following, seen = np.empty(count, np.int64), np.empty(count, np.int64)
+    for n in range(len(costs)):
+        cheapest[n] = _is_matching(costs[n], columns[n], allowed[n], seen)
+        if not cheapest[n]:
+            continue
+        fill_arcs(arcs, costs[n], columns[n], allowed[n], 1.0)
+        for row in range(rows):
+            own = columns[n, row]
+            for column in range(count):
+                if column != own:
+                    size = abs(costs[n, row, column]) + abs(costs[n, row, own])
+                    arcs[column, own] -= count * 2.0**-52 * size if allowed[n, row, column] else 0.0
+        cheapest[n] = _negative_cycle(arcs, lengths, following, seen) < 0
+
+
+@compiled
+def _is_matching(costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, taken: np.ndarray) -> bool:
+    """Whether columns are allowed ones that differ, and the costs of all allowed pairs are finite."""
+    rows, count = costs.shape
+    taken[:] = 0
+    for row in range(rows):
+        own = columns[row]
+        if own < 0 or own >= count or not allowed[row, own] or taken[own]:
+            return False
+        taken[own] = 1
+        for column in range(count):
+            if allowed[row, column] and not math.isfinite(costs[row, column]):
+                return False
+    return True
 
 
 @compiled

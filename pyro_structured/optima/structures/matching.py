@@ -92,6 +92,19 @@ class Matching(PairProblem):
         columns = solve_assignment(self._matrices(costs, batch))
         return torch.from_numpy(columns).reshape(batch + self.event_shape).to(costs.device)
 
+    def contains(self, costs: Tensor, value: Tensor) -> Tensor:
+        """As of all problems; no call of a solver where all values are optimal beyond doubt."""
+        run = compiled_function("optima.ops.matching_chord", "matching_is_cheapest")
+        if run is not None and costs.device.type == "cpu" and value.device.type == "cpu":
+            batch, columns = self._batch(costs, value), value.detach().long()
+            cheapest = torch.empty(batch, dtype=torch.bool)
+            arguments = (costs.detach().double() * self._sign, self.cost_shape), (columns, self.event_shape)
+            flat = [tensor.expand(batch + shape).reshape(-1, *shape).numpy() for tensor, shape in arguments]
+            run(*flat, self._flat_allowed(batch), cheapest.view(-1).numpy())
+            if bool(cheapest.all()) and torch.equal(columns.to(value.dtype), value):
+                return cheapest
+        return super().contains(costs, value)
+
     def is_feasible(self, value: Tensor) -> Tensor:
         """Whether rows have different columns, all allowed."""
         batch = self._batch(value=value)
@@ -128,10 +141,13 @@ class Matching(PairProblem):
         costs, direction = costs.detach(), direction.detach()
         ends = costs.new_empty(2, len(costs))
         signed, columns = (self._sign * costs).contiguous().numpy(), incidence.argmax(-1).numpy()
-        allowed = self._allowed.expand(costs.shape).contiguous().numpy()
+        allowed = self._flat_allowed(costs.shape[:1])
         for sign, end in zip((-1.0, 1.0), ends, strict=True):
             run(signed, columns, allowed, (sign * self._sign * direction).contiguous().numpy(), end.numpy())
         return -ends[0], ends[1]
+
+    def _flat_allowed(self, batch: torch.Size) -> np.ndarray:
+        return self._allowed.expand(batch + self.cost_shape).reshape(-1, *self.cost_shape).numpy()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """Two boxes for every row: the matched entry, and then all others."""

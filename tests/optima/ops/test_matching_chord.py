@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pyro_structured.optima.ops.ray_shooting import chord
 from pyro_structured.optima.structures.matching import Matching
+from pyro_structured.optima.structures.problem import Problem
 
 SHAPES = st.tuples(st.integers(1, 6), st.integers(0, 2)).map(lambda shape: (shape[0], shape[0] + shape[1]))
 
@@ -69,3 +70,46 @@ def test_chords_of_many_rows_end_at_other_matchings():
         at = [costs + (end + sign * step)[:, None, None] * direction for step in (-1e-6, 1e-6)]
         assert problem.contains(at[0], value).all()
         assert not problem.contains(at[1], value).any()
+
+
+@settings(max_examples=150, deadline=None)
+@given(SHAPES, st.booleans(), st.sampled_from(["normal", "tied", "shared", "infinite", "far"]), st.integers(0, 2**31))
+def test_cheapest_matchings_are_those_of_a_solver(shape, maximize, kind, seed):
+    generator = torch.Generator().manual_seed(seed)
+    costs, other = torch.randn(2, 40, *shape, generator=generator, dtype=torch.double)
+    allowed = (torch.rand(40, *shape, generator=generator) < 0.8) | torch.eye(*shape, dtype=torch.bool)
+    problem = Matching(*shape, allowed=allowed, maximize=maximize)
+    if kind == "tied":
+        costs = costs.round()
+    elif kind == "far":
+        costs = costs * (10 * other).exp()
+    value = problem.solve(costs)
+    if kind == "shared":
+        # Ties of costs that rounding hides, or makes.
+        costs = costs + 1e9 * (problem.incidence(value) + problem.incidence(problem.solve(other)))
+        value = problem.solve(costs)
+    columns = torch.rand(40, shape[1], generator=generator).argsort(-1)[:, : shape[0]]
+    if kind == "infinite":
+        costs = costs.masked_fill(
+            torch.rand(40, *shape, generator=generator) < 0.1, -torch.inf if maximize else torch.inf
+        )
+        costs = torch.where(torch.eye(*shape, dtype=torch.bool), other, costs)
+        value = problem.solve(costs)
+    for asked in (value, columns, value + 1, torch.where(torch.arange(40)[:, None] % 2 == 0, value, columns)):
+        for given_value in (asked, asked.double(), asked.float() + 0.5 * (asked == 0)):
+            expected = Problem.contains(problem, costs, given_value)
+            assert torch.equal(problem.contains(costs, given_value), expected)
+
+
+def test_matchings_that_are_the_cheapest_beyond_doubt(monkeypatch):
+    pytest.importorskip("numba")
+    costs = torch.randn(200, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    problem = Matching(5, 6)
+    value = problem.solve(costs)
+    end = problem.chord(costs, value, problem.incidence(value))[1].reshape(-1, 1, 1)
+    monkeypatch.setattr(Problem, "contains", lambda problem, costs, value: None)
+    assert problem.contains(costs, value).all()
+    assert problem.contains(costs + (1 - 1e-6) * end * problem.incidence(value), value).all()
+    for doubtful in (end, (1 + 1e-6) * end):
+        assert problem.contains(costs + doubtful * problem.incidence(value), value) is None
+    assert problem.contains(costs[:0], value[:0]).shape == (0,)
