@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.infer import HMC
+from pyro.infer import HMC, NUTS
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.ops.integrator import potential_grad
 from torch import Tensor
@@ -172,8 +172,8 @@ class Gibbs(MCMCKernel):
         which have to cover all latent sites. Kernels for joint moves (``owns_sites = False``, such as
         :class:`Interweave`) may overlap with others; ``None`` means all sites for them.
     :raises ValueError: if the kernels' models differ, a kernel occurs twice or is compiled; at the start of a run, if
-        sites are owned twice or not at all, do not exist, or are subsampled; on the first turn of NUTS or HMC, if the
-        log-density has no finite derivatives.
+        sites are owned twice or not at all, do not exist, or are subsampled; on the first turn of HMC, or of NUTS
+        where no other kernel changes its density, if that has no finite derivatives.
 
     A turn costs what its kernel costs. ``initial_params`` may name some or all latent sites (unconstrained; costs and
     discrete sites as they are).
@@ -233,6 +233,8 @@ class Gibbs(MCMCKernel):
             number = 1 + sum(type(turn.kernel) is type(kernel) for turn in self._turns)
             label = kind if number == 1 else f"{kind} {number}"
             self._turns.append(_Turn(label, kernel, model, names, state, warmup_steps, args, kwargs))
+        for turn in self._turns:
+            turn.find_others(state, self._turns)
         self.transforms, self._state = state.transforms, state
         self._initial_params = state.params()
 
@@ -325,6 +327,7 @@ class _Turn:
         self._left: dict[str, Tensor] = {}
         self._returned: dict[str, Tensor] | None = None
         self._unseen: set[str] = set()
+        self.is_alone = False
         self._look(state)
         moves_costs = getattr(kernel, "moves_costs", False) or bool(state.confined.intersection(names))
         self.kernel: Any = kernel
@@ -348,6 +351,11 @@ class _Turn:
             self.kernel.model, self.kernel.initial_params = live, state.params(names)
             self.kernel.setup(warmup_steps, *args, **kwargs)
 
+    def find_others(self, state: LatentState, turns: "list[_Turn]") -> None:
+        """Finds out whether other turns change what this kernel's density depends on."""
+        moved = {name for turn in turns if turn is not self for name in turn.names}
+        self.is_alone = moved.isdisjoint(state.values.keys() - self._unseen)
+
     def _look(self, state: LatentState) -> None:
         self.others.clear()
         self.others.update({name: state.seen(name) for name in state.values if name not in self.names})
@@ -365,7 +373,9 @@ class _Turn:
         if not self._is_as_left(state, params):
             forget_energy(self.kernel, params)
         if self._returned is None and isinstance(self.kernel, HMC):
-            self._check_gradients(params)
+            # Others may lead away, but NUTS alone gives up at once: HMC takes billions of the smallest steps.
+            if self.is_alone or not isinstance(self.kernel, NUTS):
+                self._check_gradients(params)
         try:
             self._returned = self.kernel.sample(params)
         except RuntimeError:

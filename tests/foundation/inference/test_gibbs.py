@@ -290,6 +290,31 @@ def test_sites_without_derivatives_at_the_start_are_named(kernel):
         run([(kernel(model), None)], initial_params={"a": torch.ones(2)})
 
 
+class Elsewhere(StepKernel):
+    """Moves b, which NUTS owns, by a reflection: the density is even."""
+
+    owns_sites = False
+
+    def prepare(self, model, names, warmup_steps, args, kwargs):
+        self.number = 0
+
+    def step(self, values):
+        self.number += 1
+        return {**values, "b": -values["b"] if self.number > 1 else torch.ones(())}
+
+
+def test_other_kernels_may_lead_to_derivatives():
+    def even():
+        b = pyro.sample("b", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(b.abs().sqrt(), 1.0), obs=torch.ones(()))
+
+    start = {"initial_params": {"b": torch.zeros(())}}
+    with pytest.raises(ValueError, match="b: expected a log-density with finite derivatives .* got nan in 1 of 1"):
+        run([(NUTS(even), None)], **start)
+    draws = run([(NUTS(even), None), (Elsewhere(even), None)], **start).get_samples()["b"]
+    assert len(draws.unique()) > 1
+
+
 class SameMemory(StepKernel):
     """Draws b given a, into the same tensor each time."""
 
