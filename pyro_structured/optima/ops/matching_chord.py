@@ -13,6 +13,8 @@ from pyro_structured.optima.ops.matching_sweep import fill_arcs
 
 # Moves around a cycle that gain less than this share of the costs whose differences they are are ties.
 ROUNDING = 64 * 2.0**-52
+# Sums of costs that are larger may overflow.
+LARGEST = 1e300
 
 
 @compiled
@@ -77,7 +79,7 @@ def matching_is_cheapest(costs: np.ndarray, columns: np.ndarray, allowed: np.nda
     :param np.ndarray costs: Costs to be minimised, float64, shape ``(N, rows, columns)``.
     :param np.ndarray columns: Columns of all rows, integers of shape ``(N, rows)``, which may be none that rows have.
     :param np.ndarray allowed: Pairs that may be matched, booleans of shape ``(N, rows, columns)``.
-    :param np.ndarray cheapest: Booleans of shape ``(N,)``: also False where costs of allowed pairs are not finite, or
+    :param np.ndarray cheapest: Booleans of shape ``(N,)``: also False where costs of allowed pairs may overflow, or
         columns are no matching.
 
     O(N · columns³) at worst, and next to O(N · rows · columns) where cheapest paths are short.
@@ -101,7 +103,7 @@ def matching_is_cheapest(costs: np.ndarray, columns: np.ndarray, allowed: np.nda
 
 @compiled
 def _is_matching(costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, taken: np.ndarray) -> bool:
-    """Whether columns are allowed ones that differ, and the costs of all allowed pairs are finite."""
+    """Whether columns are allowed ones that differ, and no costs of allowed pairs may overflow."""
     rows, count = costs.shape
     taken[:] = 0
     for row in range(rows):
@@ -110,7 +112,7 @@ def _is_matching(costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, ta
             return False
         taken[own] = 1
         for column in range(count):
-            if allowed[row, column] and not math.isfinite(costs[row, column]):
+            if allowed[row, column] and not abs(costs[row, column]) <= LARGEST:
                 return False
     return True
 

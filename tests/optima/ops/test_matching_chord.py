@@ -113,3 +113,5 @@ def test_matchings_that_are_the_cheapest_beyond_doubt(monkeypatch):
     for doubtful in (end, (1 + 1e-6) * end):
         assert problem.contains(costs + doubtful * problem.incidence(value), value) is None
     assert problem.contains(costs[:0], value[:0]).shape == (0,)
+    # Differences overflow.
+    assert problem.contains(1e308 * costs.clamp(-1, 1), value) is None
