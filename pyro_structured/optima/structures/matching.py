@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_structured.foundation.ops.optional_numba import compiled_function
+from pyro_structured.foundation.ops.private_members import is_transformed
 from pyro_structured.foundation.structures.argument_checks import check_dense, check_flag, check_size
 from pyro_structured.optima.ops.exchange_distances import exchange_distances
 from pyro_structured.optima.solvers.transport import has_matching, solve_assignment
@@ -94,10 +95,9 @@ class Matching(PairProblem):
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
         """As of all problems; no call of a solver where all values are optimal beyond doubt."""
-        run = compiled_function("optima.ops.matching_chord", "matching_is_cheapest")
-        if run is not None and costs.device.type == "cpu" and value.device.type == "cpu":
-            batch, columns = self._batch(costs, value), value.detach().long()
-            cheapest = torch.empty(batch, dtype=torch.bool)
+        batch, run = self._batch(costs, value), compiled_function("optima.ops.matching_chord", "matching_is_cheapest")
+        if run is not None and costs.device.type == value.device.type == "cpu" and not is_transformed():
+            columns, cheapest = value.detach().long().resolve_neg(), torch.empty(batch, dtype=torch.bool, device="cpu")
             arguments = (costs.detach().double() * self._sign, self.cost_shape), (columns, self.event_shape)
             flat = [tensor.expand(batch + shape).reshape(-1, *shape).numpy() for tensor, shape in arguments]
             run(*flat, self._flat_allowed(batch), cheapest.view(-1).numpy())

@@ -115,3 +115,18 @@ def test_matchings_that_are_the_cheapest_beyond_doubt(monkeypatch):
     assert problem.contains(costs[:0], value[:0]).shape == (0,)
     # Differences overflow.
     assert problem.contains(1e308 * costs.clamp(-1, 1), value) is None
+
+
+def test_matchings_are_asked_for_in_any_way():
+    """As without compiled loops."""
+    costs = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    problem = Matching(3)
+    value = problem.solve(costs)
+    with torch.device("meta"):
+        assert problem.contains(costs, value).all()
+    assert problem.contains(costs, torch._neg_view(-value)).all()
+    found = torch.vmap(lambda value: problem.contains(costs[0], value))(value)
+    assert torch.equal(found, (value == value[0]).all(-1))
+    for wrong, name in (((costs.tolist(), value), "costs"), ((costs, value.numpy()), "value")):
+        with pytest.raises(ValueError, match=f"{name}: expected a tensor of shape"):
+            problem.contains(*wrong)
