@@ -1,6 +1,6 @@
-"""Draws from distributions between bounds, one number at a time, for compiled loops."""
+"""Draws from distributions between bounds, for compiled loops."""
 
-__all__ = ["compiled_draw"]
+__all__ = ["compiled_draw", "compiled_draws"]
 
 import math
 
@@ -9,9 +9,12 @@ import numpy as np
 from pyro_structured.foundation.ops.compiled import compiled
 from pyro_structured.optima.ops.compiled_gamma import compiled_gamma_quantile
 from pyro_structured.optima.ops.compiled_interval import compiled_interval_mass
-from pyro_structured.optima.ops.compiled_quantile import compiled_quantile, log_mix
+from pyro_structured.optima.ops.compiled_quantile import compiled_quantile, compiled_quantiles, log_mix
 from pyro_structured.optima.ops.compiled_student import compiled_student_quantile
 from pyro_structured.optima.ops.density_family import EXPONENTIAL_FROM, FLAT_BELOW, LARGEST_EXPONENT, DensityFamily
+
+# Fewer normal variables are drawn one at a time.
+MANY = 16
 
 
 @compiled
@@ -172,3 +175,38 @@ def compiled_draw(uniform: float, family: DensityFamily, base: np.ndarray, low: 
     if family == DensityFamily.MIXTURE:
         return _of_mixture(uniform, base, low - shift, max(low, high) - shift) + shift
     return _truncated(uniform, family, base[0], base[1], base[2], base[3], low - shift, high - shift) + shift
+
+
+@compiled
+def compiled_draws(
+    uniform: np.ndarray,
+    family: DensityFamily,
+    base: np.ndarray,
+    bounds: np.ndarray,
+    drawn: np.ndarray,
+    space: np.ndarray,
+) -> None:
+    """Fills in quantiles of variables between bounds, plus constants, as :func:`compiled_draw`.
+
+    :param np.ndarray uniform: Probabilities between 0 and 1, float64 and contiguous, as all others, shape ``(N,)``.
+    :param np.ndarray base: Shape ``(N, 5)`` or ``(N, 5 + 5 K)``.
+    :param np.ndarray bounds: Lower and upper ones, shape ``(2, N)``, which are overwritten.
+    :param np.ndarray drawn: Shape ``(N,)``.
+    :param np.ndarray space: Memory of shape ``(13, N)``.
+    """
+    lows, highs = bounds[0], bounds[1]
+    if family != DensityFamily.NORMAL or len(drawn) < MANY:
+        for i in range(len(drawn)):
+            drawn[i] = compiled_draw(uniform[i], family, base[i], lows[i], highs[i])
+        return
+    starts, ends, above, quantiles = space[0], space[1], space[2], space[3]
+    for i in range(len(drawn)):
+        shift = base[i, 4]
+        low = min(max(lows[i] - shift, base[i, 2]), base[i, 3])
+        high = max(low, min(highs[i] - shift, base[i, 3]))
+        lows[i], highs[i], above[i] = low, high, 1 - uniform[i]
+        starts[i], ends[i] = (low - base[i, 0]) / base[i, 1], (high - base[i, 0]) / base[i, 1]
+    compiled_quantiles(uniform, above, starts, ends, quantiles, space[4:])
+    for i in range(len(drawn)):
+        quantile = base[i, 0] + base[i, 1] * quantiles[i]
+        drawn[i] = max(min(quantile, highs[i]), lows[i]) + base[i, 4]

@@ -1,6 +1,6 @@
 """Logarithms of normal probabilities of many intervals, by vector instructions; imported only where numba is."""
 
-__all__ = ["log_normal_masses"]
+__all__ = ["log_normal_masses", "scaled_tails"]
 
 import numpy as np
 
@@ -64,8 +64,8 @@ def log_normal_masses(low: np.ndarray, high: np.ndarray, masses: np.ndarray) -> 
             # The bound next to zero, and the other one.
             one, other = (first, last) if first + last > 0.0 else (last, first)
             near[i], far[i] = min(abs(one), FARTHEST), min(abs(other), FARTHEST)
-        _scaled_tails(near, near_tail, space)
-        _scaled_tails(far, far_tail, space)
+        scaled_tails(near, near_tail, space)
+        scaled_tails(far, far_tail, space)
         for i in range(TOGETHER):
             space[i] = (near[i] - far[i]) * (near[i] + far[i]) / 2
             peak[i] = -near[i] * near[i] / 2
@@ -86,7 +86,7 @@ def log_normal_masses(low: np.ndarray, high: np.ndarray, masses: np.ndarray) -> 
 
 
 @compiled
-def _scaled_tails(x: np.ndarray, tails: np.ndarray, space: np.ndarray) -> None:
+def scaled_tails(x: np.ndarray, tails: np.ndarray, space: np.ndarray) -> None:
     """Fills in exp(x**2 / 2) times normal probabilities above x, which are not negative; ``space`` is overwritten."""
     for i in range(len(x)):
         space[i] = (x[i] - POLE) / (x[i] + POLE)

@@ -1,19 +1,23 @@
-"""Quantiles and probabilities of standard normal variables between bounds, one at a time, for compiled loops."""
+"""Quantiles and probabilities of standard normal variables between bounds, for compiled loops."""
 
-__all__ = ["compiled_quantile", "fill_quantiles", "log_mix", "log_normal_mass"]
+__all__ = ["compiled_quantile", "compiled_quantiles", "fill_quantiles", "log_mix", "log_normal_mass"]
 
 import math
 
 import numpy as np
 
 from pyro_structured.foundation.ops.compiled import compiled
+from pyro_structured.foundation.ops.compiled_exponentials import exponentials, logarithms
+from pyro_structured.optima.ops.compiled_normal_mass import TOGETHER, scaled_tails
 from pyro_structured.optima.ops.truncated_normal import NARROW, NARROWEST, NEWTON_STEPS
 
 # Below this number, tail probabilities become too small for a double.
 FAR = -36.0
 LOG_ROOT, HALF = 0.5 * math.log(2 * math.pi), 1 / math.sqrt(2)
-# From this probability on, and as far from 1, one fraction is enough.
-CENTRE_FROM = 0.075
+# Probabilities from which on, and as far from 1, the fraction of the centre, and that of tails, is enough.
+CENTRE_FROM, TAIL_FROM = 0.075, math.exp(-25.0)
+# Tails of numbers that are larger count as those of this one, which are nothing beside those of other bounds.
+FARTHEST = 37.5
 # Wichura (1988), Algorithm AS 241, PPND16: numerators and denominators, highest powers first.
 CENTRE = (
     (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457)
@@ -64,9 +68,93 @@ def fill_quantiles(below: np.ndarray, above: np.ndarray, low: np.ndarray, high: 
 
     O(M · N).
     """
+    space = np.empty((9, min(len(below), TOGETHER)))
     for m in range(len(found)):
-        for n in range(len(below)):
-            found[m, n] = _quantile(below[n], above[n], low[m, n], high[m, n])
+        for n in range(0, len(below), TOGETHER):
+            end = n + TOGETHER
+            compiled_quantiles(below[n:end], above[n:end], low[m, n:end], high[m, n:end], found[m, n:end], space)
+
+
+@compiled
+def compiled_quantiles(
+    below: np.ndarray, above: np.ndarray, low: np.ndarray, high: np.ndarray, found: np.ndarray, space: np.ndarray
+) -> None:
+    """Fills in quantiles of standard normal variables between two bounds, most of them by vector instructions.
+
+    :param np.ndarray below: Probabilities below them, float64 and contiguous, as all others, shape ``(N,)``; ``above``,
+        those above.
+    :param np.ndarray low: Numbers or -inf, shape ``(N,)``; ``high``, larger numbers or +inf.
+    :param np.ndarray found: Shape ``(N,)``; they differ from :func:`compiled_quantile` by less than 1e-14 of their size
+        plus 1.
+    :param np.ndarray space: Memory of shape ``(9, N)``, or more columns.
+    """
+    count = len(found)
+    outer, inner, outer_tail, inner_tail = space[0, :count], space[1, :count], space[2, :count], space[3, :count]
+    centred, nearer, point = space[4, :count], space[5, :count], space[6, :count]
+    top, bottom = space[7, :count], space[8, :count]
+    has_outer = False
+    for i in range(count):
+        # Mirrored so that the middle is not positive: the bounds are -outer, and inner or -inner.
+        is_mirrored = low[i] + high[i] > 0
+        outer[i] = min(high[i] if is_mirrored else -low[i], FARTHEST)
+        inner[i] = min(abs(low[i] if is_mirrored else high[i]), FARTHEST)
+        has_outer |= outer[i] < FARTHEST
+    _fill_tails(inner, inner_tail, top, bottom)
+    if has_outer:
+        _fill_tails(outer, outer_tail, top, bottom)
+    else:
+        outer_tail[:] = 0.0
+    for i in range(count):
+        is_mirrored = low[i] + high[i] > 0
+        share, rest = (above[i], below[i]) if is_mirrored else (below[i], above[i])
+        is_tail = (-low[i] if is_mirrored else high[i]) <= 0
+        first, last = outer_tail[i], inner_tail[i]
+        mass = last - first if is_tail else 1 - first - last
+        left = first + share * mass
+        right = 1.0 if is_tail else last + rest * mass
+        centred[i] = left - 0.5
+        nearer[i] = left if left < right else right
+    logarithms(nearer, point, top)
+    for i in range(count):
+        inner[i] = math.sqrt(max(-point[i], 0.0)) - 1.6
+        outer[i] = 0.180625 - centred[i] * centred[i]
+    _fractions(CENTRE, outer, top, bottom)
+    for i in range(count):
+        point[i] = centred[i] * (top[i] / bottom[i])
+    _fractions(TAIL, inner, top, bottom)
+    for i in range(count):
+        tail = top[i] / bottom[i]
+        quantile = point[i] if nearer[i] >= CENTRE_FROM else -tail if centred[i] < 0 else tail
+        quantile = -quantile if low[i] + high[i] > 0 else quantile
+        found[i] = max(min(quantile, high[i]), low[i])
+    for i in range(count):
+        is_far = (-low[i] if low[i] + high[i] > 0 else high[i]) < FAR
+        if is_far or not nearer[i] >= TAIL_FROM or (high[i] - low[i]) * (1 + abs(low[i])) < NARROWEST:
+            found[i] = _quantile(below[i], above[i], low[i], high[i])
+
+
+@compiled
+def _fill_tails(x: np.ndarray, tails: np.ndarray, peaks: np.ndarray, space: np.ndarray) -> None:
+    """Fills in probabilities above numbers that are not negative; overwrites all other arrays."""
+    scaled_tails(x, tails, space)
+    for i in range(len(x)):
+        x[i] = -x[i] * x[i] / 2
+    exponentials(x, peaks, space)
+    for i in range(len(x)):
+        tails[i] *= peaks[i]
+
+
+@compiled
+def _fractions(
+    coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: np.ndarray, top: np.ndarray, bottom: np.ndarray
+) -> None:
+    """Fills in numerators and denominators."""
+    for i in range(len(x)):
+        top[i], bottom[i] = coefficients[0][0], coefficients[1][0]
+    for degree in range(1, 8):
+        above, below = coefficients[0][degree], coefficients[1][degree]
+        for i in range(len(x)):
+            top[i], bottom[i] = top[i] * x[i] + above, bottom[i] * x[i] + below
 
 
 @compiled

@@ -8,7 +8,7 @@ import numpy as np
 from llvmlite.binding import get_host_cpu_features
 
 from pyro_structured.foundation.ops.compiled import compiled
-from pyro_structured.optima.ops.compiled_draw import compiled_draw
+from pyro_structured.optima.ops.compiled_draw import compiled_draw, compiled_draws
 from pyro_structured.optima.ops.density_family import DensityFamily
 
 # Columns are taken together whose distances differ by this share of the largest one of the row before.
@@ -49,6 +49,7 @@ def matching_sweep(
     """
     count = costs.shape[2]
     arcs, work, places = np.empty((count, count)), np.empty((5, count)), np.empty(count + 1, np.int64)
+    bounds, space = np.empty((2, count)), np.empty((13, count))
     # Padded to words of eight.
     flags = np.zeros(-(-count // 8) * 8, np.uint8)
     sign = -1.0 if maximize else 1.0
@@ -59,7 +60,7 @@ def matching_sweep(
         for row in range(costs.shape[1]):
             own, entries, usable = columns[n, row], costs[n, row], allowed[n, row]
             reach = _find_distances(arcs, own, potentials, distances, work[2:5], flags, places, SHARE * reach)
-            _draw_row(entries, own, usable, distances, sign, family, base[n, row], uniform[n, row])
+            _draw_row(entries, own, usable, distances, sign, family, base[n, row], uniform[n, row], bounds, space)
             _fill_arcs_from(arcs, entries, own, usable, sign)
             _lift(arcs, own, distances, potentials)
 
@@ -198,16 +199,24 @@ def _draw_row(
     family: DensityFamily,
     base: np.ndarray,
     uniform: np.ndarray,
+    bounds: np.ndarray,
+    space: np.ndarray,
 ) -> None:
-    """Draws the matched entry given the others, and then the others given the matched entry."""
+    """Draws the matched entry given the others, and then the others given the matched entry.
+
+    :param np.ndarray bounds: Memory of shape ``(2, columns)``.
+    :param np.ndarray space: Memory of shape ``(13, columns)``.
+    """
     bound = math.inf
     for column in range(len(entries)):
         if usable[column] and column != own:
             bound = min(bound, sign * entries[column] + distances[column])
     low, high = (-math.inf, bound) if sign > 0 else (-bound, math.inf)
-    entries[own] = compiled_draw(uniform[own], family, base[own], low, high)
+    matched = compiled_draw(uniform[own], family, base[own], low, high)
+    bounds[0], bounds[1] = -math.inf, math.inf
     for column in range(len(entries)):
-        if column != own:
-            bound = sign * entries[own] - distances[column] if usable[column] else -math.inf
-            low, high = (bound, math.inf) if sign > 0 else (-math.inf, -bound)
-            entries[column] = compiled_draw(uniform[column], family, base[column], low, high)
+        if usable[column] and column != own:
+            bound = sign * matched - distances[column]
+            bounds[0 if sign > 0 else 1, column] = sign * bound
+    compiled_draws(uniform, family, base, bounds, entries, space)
+    entries[own] = matched

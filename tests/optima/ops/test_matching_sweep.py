@@ -1,5 +1,7 @@
 """The compiled update of a matching's costs against draws from boxes, and over a million updates."""
 
+import math
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -92,6 +94,14 @@ def test_costs_to_which_numbers_are_added(base, hide_numba):
 def test_many_columns(scale, hide_numba):
     problem, loc = random_problem((50, 55), (2,), False, True), torch.randn(2, 50, 55).double()
     compare_chains(problem, dist.Normal(loc, scale).to_event(2), hide_numba)
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("ends", [(-0.4, math.inf), (-math.inf, 2.0), (-1.0, 1e-3), (4.0, 60.0)])
+def test_many_bounded_columns(ends, maximize, hide_numba):
+    problem, loc = random_problem((20, 22), (2,), maximize, True), torch.randn(2, 20, 22).double()
+    prior = TruncatedNormal(loc, 0.7, *(loc + end for end in ends)).to_event(2)
+    compare_chains(problem, prior, hide_numba, torch.randn(20, 22).double())
 
 
 @pytest.mark.parametrize("digits", [0, 1])
