@@ -176,7 +176,7 @@ def summary(found):
 
 def main():
     options = arguments(__doc__, splits=(5, "number of random splits"))
-    splits = 2 if options.quick else options.splits
+    splits = 1 if options.quick else options.splits
     report = Report("Weak labels", TEXT, options)
     for size in BAG_SIZES[:1] if options.quick else BAG_SIZES:
         rows, differences = summary([proportion_errors(options.seed + split, size) for split in range(splits)])

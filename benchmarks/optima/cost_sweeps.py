@@ -21,10 +21,11 @@ set after the other. *Compiled*: as it is, with numba; the first call, which com
 restrictions without numba. *Slices*: without numba, and by slice sampling, as for costs whose distribution cannot be
 inverted. Processor time of a row, of a batch of as many rows as stated. Dashes: not measured.
 
-Where *normal matching, J = 300* is missed, this was tried: shortest paths by buckets and by blocks of columns, which
-are in; passes that are fused, which the compiler does not vectorise; a closure by products of matrices, on paper, which
-is not fast enough beside the draws; and proposals that stay where they fit, so that most distances need not be known,
-which take two random numbers for each cost in all problems alike.
+Where *normal matching, J = 300* is missed, this was tried: shortest paths by buckets and by blocks of columns, and
+draws by vector instructions, which are in; passes that are fused, which the compiler does not vectorise; elimination of
+half of the rows before the other half is drawn, again and again, which takes as long as the searches; and proposals
+that stay where they fit, so that most distances need not be known, which take two random numbers for each cost in all
+problems alike.
 """
 
 

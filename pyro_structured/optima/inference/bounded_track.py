@@ -310,10 +310,14 @@ def chord_in_reach(problem: Any, costs: Tensor, value: Tensor, direction: Tensor
     :return: Lower ends, upper ends, and booleans: whether costs or direction are not finite, so that the ends mean
         nothing; each of shape ``(...)``.
     """
-    axes = tuple(range(-len(problem.cost_shape), 0))
+    axes, low = tuple(range(-len(problem.cost_shape), 0)), torch.as_tensor(problem.cost_low).to(costs)
+    # A sum that is finite shows that all its terms are.
+    if bool((costs.sum() + direction.sum()).isfinite()):
+        back, forth = problem.chord(torch.maximum(costs, low), value, direction)
+        return back, forth, torch.zeros_like(back, dtype=torch.bool)
     is_far = ~(costs.isfinite() & direction.isfinite()).flatten(axes[0]).all(-1)
     lost = is_far.reshape(is_far.shape + (1,) * len(axes))
-    costs = torch.maximum(costs, torch.as_tensor(problem.cost_low).to(costs)).masked_fill(lost, 1.0)
+    costs = torch.maximum(costs, low).masked_fill(lost, 1.0)
     return (*problem.chord(costs, value, direction.masked_fill(lost, 0.0)), is_far)
 
 

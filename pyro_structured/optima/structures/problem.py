@@ -170,12 +170,13 @@ class Problem(Represented, Immutable, ABC):
         if not self.is_linear:
             raise NotImplementedError(f"chord: {type(self).__name__} has inverse sets that are not convex; use boxes")
         batch = self._batch(costs, value, direction)
-        for name, given in ("costs", costs), ("direction", direction):
-            if any_true(~self._relevant(given).isfinite()):
+        relevant = self._relevant(costs)
+        for name, given in ("costs", relevant), ("direction", self._relevant(direction)):
+            if any_true(~given.isfinite()):
                 raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
         rows = [
             tensor.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
-            for tensor in (self._relevant(costs), self.incidence(value), direction)
+            for tensor in (relevant, self.incidence(value), direction)
         ]
         low, high = self.flatten(batch)._chord(*rows)
         return low.reshape(batch), high.reshape(batch)
