@@ -90,7 +90,9 @@ def _proposals(now: Tensor, low: Tensor, high: Tensor, free: Tensor) -> Iterator
 
 
 def check_chords(case: ProblemCase) -> None:
-    """Both ends of chords are where another value, or the least cost that the solver can handle, is met."""
+    """Both ends of chords, and the upper one by itself, are where another value, or the least cost that the solver
+    can handle, is met.
+    """
     problem = case.problem
     costs = random_costs(problem, 200)
     value, direction = problem.solve(costs), torch.randn_like(costs)
@@ -106,11 +108,17 @@ def check_chords(case: ProblemCase) -> None:
     own = problem.incidence(value).unsqueeze(1)
     better = (own - problem.incidence(case.values)) * (-1 if problem.maximize else 1)
     slopes = (direction.unsqueeze(1) * better).flatten(2).sum(-1)
-    for name, end, sign in zip(("lower", "upper"), problem.chord(costs, value, direction), (-1, 1), strict=True):
+    low, high = problem.chord(costs, value, direction)
+    ends = (
+        ("chord: lower end", low, -1),
+        ("chord: upper end", high, 1),
+        ("reach", problem.reach(costs, value, direction), 1),
+    )
+    for name, end, sign in ends:
         nearing = slopes * sign
         met = (ahead / nearing).masked_fill(nearing <= 1e-12, torch.inf).amin(-1)
         falling = direction * sign < 0
         room = ((costs - problem.cost_low) / direction.abs()).masked_fill(~falling, torch.inf).flatten(1).amin(-1)
         expected = sign * torch.minimum(met, room)
         right = torch.isclose(end, expected, rtol=1e-6, atol=1e-7)
-        agree(f"chord: {name} ends are right", right, right | True)
+        agree(f"{name} is right", right, right | True)

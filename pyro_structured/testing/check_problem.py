@@ -204,6 +204,7 @@ def _check_refusals(problem: Problem) -> None:
         calls |= {
             "chord: costs that are NaN": ("costs", lambda: problem.chord(missing, value, costs)),
             "chord: costs that are infinite": ("costs", lambda: problem.chord(endless, value, costs)),
+            "reach: costs that are infinite": ("costs", lambda: problem.reach(endless, value, costs)),
             "chord: a direction that is NaN": ("direction", lambda: problem.chord(costs, value, missing)),
             "chord: a direction that is infinite": ("direction", lambda: problem.chord(costs, value, endless)),
         }

@@ -74,8 +74,9 @@ FAULTS = {
     "feasible_point: costs within the bounds are in the inverse set": changed(
         "feasible_point", lambda point, value, low, high: (low + high) / 2 if isinstance(high, torch.Tensor) else point
     ),
-    "chord: upper ends are right": changed("chord", lambda ends, *args: (ends[0], 0.999 * ends[1])),
-    "chord: lower ends are right": changed("chord", lambda ends, *args: (ends[0] * torch.inf, ends[1])),
+    "reach is right": changed("reach", lambda end, *args: 0.999 * end),
+    "chord: upper end is right": changed("chord", lambda ends, *args: (ends[0], 0.999 * ends[1])),
+    "chord: lower end is right": changed("chord", lambda ends, *args: (ends[0] * torch.inf, ends[1])),
     "boxes: the costs lie in the box": boxes(lambda low, high: (low + 0.1, high)),
     "boxes: costs are visited": FirstBox,
     "boxes: costs inside": StaleBoxes,

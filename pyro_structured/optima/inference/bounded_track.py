@@ -1,6 +1,6 @@
 """Curves through truncated normal costs whose bounds do not follow their locations and scales."""
 
-__all__ = ["BoundedPath", "BoundedTrack", "chord_in_reach", "log_mass_between"]
+__all__ = ["BoundedPath", "BoundedTrack", "log_mass_between", "reach_of"]
 
 import math
 from typing import Any, NamedTuple
@@ -258,8 +258,9 @@ class BoundedTrack:
         start = nearest.maximum(low).minimum(high)
         while True:
             there = here + start.reshape(start.shape + (1,) * len(self._axes)) * direction
-            back, forth, is_far = chord_in_reach(self._problem, there, self._value, direction)
-            end, surest = start + (back if is_most else forth), high if is_most else low
+            sign, surest = (-1, high) if is_most else (1, low)
+            distance, is_far = reach_of(self._problem, there, self._value, sign * direction)
+            end = start + sign * distance
             is_none = (end == start) & (start != surest) & surest.isfinite() & ~is_lost
             if not bool(is_none.any()):
                 break
@@ -299,28 +300,6 @@ def _quantiles(log_odds: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: 
     return torch.maximum(torch.minimum(loc + scale * quantiles, high), low)
 
 
-def chord_in_reach(problem: Any, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The interval of distances along a line for which values stay optimal, of costs that may have overflown.
-
-    :param Problem problem: The problem.
-    :param Tensor costs: Costs, shape ``(..., *cost_shape)``. Those that rounding has led below the least ones that the
-        solver takes are put there.
-    :param Tensor value: Optima, shape ``(..., *event_shape)``.
-    :param Tensor direction: Direction of the line, of the shape of the costs.
-    :return: Lower ends, upper ends, and booleans: whether costs or direction are not finite, so that the ends mean
-        nothing; each of shape ``(...)``.
-    """
-    axes, low = tuple(range(-len(problem.cost_shape), 0)), torch.as_tensor(problem.cost_low).to(costs)
-    # A sum that is finite shows that all its terms are.
-    if bool((costs.sum() + direction.sum()).isfinite()):
-        back, forth = problem.chord(torch.maximum(costs, low), value, direction)
-        return back, forth, torch.zeros_like(back, dtype=torch.bool)
-    is_far = ~(costs.isfinite() & direction.isfinite()).flatten(axes[0]).all(-1)
-    lost = is_far.reshape(is_far.shape + (1,) * len(axes))
-    costs = torch.maximum(costs, low).masked_fill(lost, 1.0)
-    return (*problem.chord(costs, value, direction.masked_fill(lost, 0.0)), is_far)
-
-
 def log_mass_between(low: Tensor, high: Tensor) -> Tensor:
     """Logarithms of normal probabilities between bounds, with fewer digits where these are close to each other than
     :func:`~pyro_structured.optima.ops.truncated_normal.log_interval_mass` has, in less time.
@@ -337,3 +316,25 @@ def log_mass_between(low: Tensor, high: Tensor) -> Tensor:
     low, high = torch.where(is_upper, -high, low), torch.where(is_upper, -low, high)
     below: Tensor = torch.special.log_ndtr(high)
     return below + (-torch.expm1(torch.special.log_ndtr(low) - below)).log()
+
+
+def reach_of(problem: Any, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest distance along a line up to which values stay optimal, of costs that may have overflown.
+
+    :param Problem problem: The problem.
+    :param Tensor costs: Costs, shape ``(..., *cost_shape)``. Those that rounding has led below the least ones that the
+        solver takes are put there.
+    :param Tensor value: Optima, shape ``(..., *event_shape)``.
+    :param Tensor direction: Direction of the line, of the shape of the costs.
+    :return: Distances, and booleans: whether costs or direction are not finite, so that distances mean nothing; each of
+        shape ``(...)``.
+    """
+    axes, low = tuple(range(-len(problem.cost_shape), 0)), torch.as_tensor(problem.cost_low).to(costs)
+    # A sum that is finite shows that all its terms are.
+    if bool((costs.sum() + direction.sum()).isfinite()):
+        end = problem.reach(torch.maximum(costs, low), value, direction)
+        return end, torch.zeros_like(end, dtype=torch.bool)
+    is_far = ~(costs.isfinite() & direction.isfinite()).flatten(axes[0]).all(-1)
+    lost = is_far.reshape(is_far.shape + (1,) * len(axes))
+    costs = torch.maximum(costs, low).masked_fill(lost, 1.0)
+    return problem.reach(costs, value, direction.masked_fill(lost, 0.0)), is_far

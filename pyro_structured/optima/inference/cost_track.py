@@ -27,8 +27,8 @@ from pyro_structured.optima.distributions.truncated_normal import TruncatedNorma
 from pyro_structured.optima.inference.bounded_track import (
     BoundedPath,
     BoundedTrack,
-    chord_in_reach,
     log_mass_between,
+    reach_of,
 )
 from pyro_structured.optima.inference.noncentered_costs import (
     location_and_scale,
@@ -281,10 +281,10 @@ class CostTrack:
             surest = self._high if self._problem.maximize else self._low
             origin = self._mode + BEYOND * (surest - self._mode)
             origin = origin.maximum(self._first).minimum(self._last).squeeze(-1)
-            direction = factor * self._step
+            direction, sign = factor * self._step, -1 if self._problem.maximize else 1
             start = loc + offset + origin.reshape(origin.shape + (1,) * len(self._axes)) * direction
-            back, forth, is_far = chord_in_reach(self._problem, start, self._value, direction)
-            end = origin + (back if self._problem.maximize else forth)
+            forth, is_far = reach_of(self._problem, start, self._value, sign * direction)
+            end = origin + sign * forth
             nowhere = is_far | (end == origin)
             end = end.masked_fill(nowhere, torch.inf if self._problem.maximize else -torch.inf)
         low, high = torch.full_like(end, -torch.inf), torch.full_like(end, torch.inf)
@@ -298,7 +298,7 @@ class CostTrack:
         or of the other keep all digits.
         """
         start, direction = (noise, rest) if self._problem.maximize else (rest, noise)
-        _, forth, is_far = chord_in_reach(self._problem, start, self._value, direction)
+        forth, is_far = reach_of(self._problem, start, self._value, direction)
         end = forth.masked_fill(is_far, 0.0).log()
         return -end if self._problem.maximize else end
 

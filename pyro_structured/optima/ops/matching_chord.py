@@ -2,7 +2,7 @@
 ray shooting; compiled.
 """
 
-__all__ = ["matching_chord", "matching_is_cheapest"]
+__all__ = ["matching_is_cheapest", "matching_reach"]
 
 import math
 
@@ -18,7 +18,7 @@ LARGEST = 1e300
 
 
 @compiled
-def matching_chord(
+def matching_reach(
     costs: np.ndarray, columns: np.ndarray, allowed: np.ndarray, direction: np.ndarray, reach: np.ndarray
 ) -> None:
     r"""Fills in the largest t for which matchings stay the cheapest for the costs :math:`w + t v`.

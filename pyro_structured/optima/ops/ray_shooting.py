@@ -1,6 +1,6 @@
 """Ray shooting: distances that the costs of a linear objective can move along a line while an optimum stays optimal."""
 
-__all__ = ["LinearObjective", "chord"]
+__all__ = ["LinearObjective", "chord", "reach"]
 
 from typing import Any, Protocol
 
@@ -45,19 +45,20 @@ def chord(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction:
     rest = (1,) * (costs.dim() - 1)
     both = problem[torch.arange(len(costs), device="cpu").repeat(2)]
     directions = torch.cat([-direction, direction])
-    back, forth = _reach(both, costs.repeat(2, *rest), incidence.repeat(2, *rest), directions).chunk(2)
+    back, forth = reach(both, costs.repeat(2, *rest), incidence.repeat(2, *rest), directions).chunk(2)
     return -back, forth
 
 
-def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
-    """The largest t, ``(N,)``. Every step finds a better value next to t, and goes back to where both are equally
-    good.
+def reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
+    """The upper end of a :func:`chord`, shape ``(N,)``, from the same arguments.
+
+    Every step finds a better value next to t, and goes back to where both are equally good.
     """
     sign = -1.0 if problem.maximize else 1.0
-    reach = _nearest_bound(problem.cost_low, costs, direction)
+    end = _nearest_bound(problem.cost_low, costs, direction)
     rows = torch.arange(len(costs), device="cpu")
     for _ in range(MOST_STEPS):
-        near, along, now = costs[rows], direction[rows], reach[rows]
+        near, along, now = costs[rows], direction[rows], end[rows]
         # Where nothing bounds the costs, far out on the line only the direction counts.
         far = torch.isinf(now)
         start, length = (~far).to(near), (1 - BEFORE) * now.masked_fill(far, 1.0)
@@ -73,9 +74,9 @@ def _reach(problem: LinearObjective, costs: Tensor, incidence: Tensor, direction
         # A step that rounding keeps from going back has found the end.
         passed = (gain > error) & (slope > 0) & (crossing < now)
         if not bool(passed.any()):
-            return reach
+            return end
         rows = rows[passed.cpu()]
-        reach[rows] = crossing[passed]
+        end[rows] = crossing[passed]
     raise RuntimeError(f"no end of the chord was found in {MOST_STEPS} steps")
 
 

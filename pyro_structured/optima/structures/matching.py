@@ -135,16 +135,19 @@ class Matching(PairProblem):
         return (value.unsqueeze(-1) == columns).double()
 
     def _chord(self, costs: Tensor, incidence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-        run = compiled_function("optima.ops.matching_chord", "matching_chord") if costs.device.type == "cpu" else None
-        if run is None:
+        if compiled_function("optima.ops.matching_chord", "matching_reach") is None or costs.device.type != "cpu":
             return super()._chord(costs, incidence, direction)
-        costs, direction = costs.detach(), direction.detach()
-        ends = costs.new_empty(2, len(costs))
-        signed, columns = (self._sign * costs).contiguous().numpy(), incidence.argmax(-1).numpy()
-        allowed = self._flat_allowed(costs.shape[:1])
-        for sign, end in zip((-1.0, 1.0), ends, strict=True):
-            run(signed, columns, allowed, (sign * self._sign * direction).contiguous().numpy(), end.numpy())
-        return -ends[0], ends[1]
+        return -self._reach(costs, incidence, -direction), self._reach(costs, incidence, direction)
+
+    def _reach(self, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
+        run = compiled_function("optima.ops.matching_chord", "matching_reach") if costs.device.type == "cpu" else None
+        if run is None:
+            return super()._reach(costs, incidence, direction)
+        end = costs.new_empty(len(costs))
+        costs, direction = ((self._sign * part.detach()).contiguous() for part in (costs, direction))
+        rows = costs.numpy(), incidence.argmax(-1).numpy(), self._flat_allowed(costs.shape[:1]), direction.numpy()
+        run(*rows, end.numpy())
+        return end
 
     def _flat_allowed(self, batch: torch.Size) -> np.ndarray:
         return self._allowed.expand(batch + self.cost_shape).reshape(-1, *self.cost_shape).numpy()

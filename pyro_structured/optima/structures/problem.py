@@ -15,7 +15,7 @@ from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.foundation.ops.vmap_rows import broadcast_shapes
 from pyro_structured.foundation.structures.immutable import Immutable
 from pyro_structured.foundation.structures.representation import Represented
-from pyro_structured.optima.ops.ray_shooting import chord
+from pyro_structured.optima.ops.ray_shooting import chord, reach
 from pyro_structured.optima.structures.box import Box
 
 # Largest excess over the optimum of values that count as optimal, relative to the range of the costs that differ.
@@ -167,23 +167,43 @@ class Problem(Represented, Immutable, ABC):
         :raises ValueError: if costs or directions are no finite numbers, but for pairs that are not allowed.
         :raises NotImplementedError: if the objective is not linear.
         """
+        batch, rows = self._line(costs, value, direction)
+        low, high = self.flatten(batch)._chord(*rows)
+        return low.reshape(batch), high.reshape(batch)
+
+    def reach(self, costs: Tensor, value: Tensor, direction: Tensor) -> Tensor:
+        """The upper end of the interval that :meth:`chord` gives, from the same arguments, in half of its time.
+
+        :return: Numbers of at least 0, shape ``(...)``; infinite where there is no end.
+        :raises ValueError: as of :meth:`chord`.
+        :raises NotImplementedError: as of :meth:`chord`.
+        """
+        batch, rows = self._line(costs, value, direction)
+        return self.flatten(batch)._reach(*rows).reshape(batch)
+
+    def _line(self, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[torch.Size, list[Tensor]]:
+        """The batch shape of a line, and costs, coefficients of values and directions, ``(N, *cost_shape)``."""
         if not self.is_linear:
             raise NotImplementedError(f"chord: {type(self).__name__} has inverse sets that are not convex; use boxes")
         batch = self._batch(costs, value, direction)
         relevant = self._relevant(costs)
         for name, given in ("costs", relevant), ("direction", self._relevant(direction)):
-            if any_true(~given.isfinite()):
+            # A sum that is finite shows that all its terms are.
+            if any_true(~given.sum().isfinite()) and any_true(~given.isfinite()):
                 raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
         rows = [
             tensor.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
             for tensor in (relevant, self.incidence(value), direction)
         ]
-        low, high = self.flatten(batch)._chord(*rows)
-        return low.reshape(batch), high.reshape(batch)
+        return batch, rows
 
     def _chord(self, costs: Tensor, incidence: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
         """Both ends of the interval of distances, shape ``(N,)``, for costs of shape ``(N, *cost_shape)``."""
         return chord(self, costs, incidence, direction)
+
+    def _reach(self, costs: Tensor, incidence: Tensor, direction: Tensor) -> Tensor:
+        """The upper end, shape ``(N,)``."""
+        return reach(self, costs, incidence, direction)
 
     def second_best(self, costs: Tensor, value: Tensor) -> Tensor:
         """The best feasible value other than a given one.

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyro_structured.optima.ops.ray_shooting import chord
+from pyro_structured.optima.ops.ray_shooting import chord, reach
 from pyro_structured.optima.structures.matching import Matching
 from pyro_structured.optima.structures.problem import Problem
 
@@ -17,6 +17,9 @@ class Slow(Matching):
 
     def _chord(self, costs, incidence, direction):
         return chord(self, costs, incidence, direction)
+
+    def _reach(self, costs, incidence, direction):
+        return reach(self, costs, incidence, direction)
 
 
 @settings(max_examples=150, deadline=None)
@@ -43,6 +46,8 @@ def test_chords_equal_those_of_a_solver(shape, maximize, kind, seed):
     found, expected = (each.chord(costs, value, direction) for each in (problem, slow))
     for end, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(end, wanted, rtol=1e-9, atol=1e-9)
+    for each, (_, wanted) in (problem, found), (slow, expected):
+        torch.testing.assert_close(each.reach(costs, value, direction), wanted, rtol=0.0, atol=0.0)
     if kind == "constant":
         assert torch.isinf(torch.stack(found)).all()
 
