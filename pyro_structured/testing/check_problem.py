@@ -172,6 +172,9 @@ def _check_batches(problem: Problem, singles: list[Problem]) -> None:
             direction = directions.reshape(rows.shape)[row]
             for end, expected in zip(ends, single.chord(rows[row], own, direction), strict=True):
                 torch.testing.assert_close(end.reshape(-1)[row], expected)
+    # Costs and a value of one row, and problems of many.
+    cost, own = rows[0], row_values[0]
+    assert problem.objective(cost, own).shape == batch, "objective: expected the batch shape of the problem"
     both = random_costs(problem, 3, 1, *(1 for _ in batch))
     agree("broadcasting: contains", problem.contains(both, value), wide.contains(both.expand(3, *costs.shape), value))
 

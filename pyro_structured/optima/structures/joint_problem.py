@@ -99,7 +99,7 @@ class JointProblem(Problem):
 
     def incidence(self, value: Tensor) -> Tensor:
         """Sum of the coefficients of all problems, negative for rewards, shape ``(..., *cost_shape)``."""
-        parts = self._parts(value, value.shape[:-1])
+        parts = self._parts(value, self._batch(value=value))
         return torch.stack([_signed(problem, own).sum(0) for problem, own in parts]).sum(0)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:

@@ -32,10 +32,7 @@ class PairProblem(Problem):
         return self._allowed
 
     def _relevant(self, costs: Tensor) -> Tensor:
-        costs = costs.double()
-        if bool(self._allowed.all()):
-            return costs
-        allowed = self._allowed.to(costs.device)
+        allowed, costs = self._allowed.to(costs.device), costs.double()
         return costs.where(allowed, costs.masked_fill(~allowed, torch.inf).amin((-2, -1), keepdim=True))
 
     def _signed(self, costs: Tensor) -> Tensor:

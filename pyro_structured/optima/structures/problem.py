@@ -105,9 +105,8 @@ class Problem(Represented, Immutable, ABC):
 
     def objective(self, costs: Tensor, value: Tensor) -> Tensor:
         """Costs of values, shape ``(...)``, in double precision; without infinite ones that a value does not incur."""
-        self._batch(costs, value)
-        relevant, incidence = self._relevant(costs), self.incidence(value)
-        return self._sum(torch.where(relevant.isinf() & (incidence == 0), 0.0, relevant) * incidence)
+        batch, relevant, incidence = self._batch(costs, value), self._relevant(costs), self.incidence(value)
+        return self._sum(torch.where(relevant.isinf() & (incidence == 0), 0.0, relevant) * incidence).expand(batch)
 
     def contains(self, costs: Tensor, value: Tensor) -> Tensor:
         """Whether values are optimal: members of the inverse set's closure, booleans of shape ``(...)``.
@@ -167,33 +166,33 @@ class Problem(Represented, Immutable, ABC):
         :raises ValueError: if costs or directions are no finite numbers, but for pairs that are not allowed.
         :raises NotImplementedError: if the objective is not linear.
         """
-        batch, rows = self._line(costs, value, direction)
+        batch, rows = self._line("chord", costs, value, direction)
         low, high = self.flatten(batch)._chord(*rows)
         return low.reshape(batch), high.reshape(batch)
 
     def reach(self, costs: Tensor, value: Tensor, direction: Tensor) -> Tensor:
-        """The upper end of the interval that :meth:`chord` gives, from the same arguments, in half of its time.
+        """The upper end of the interval that :meth:`chord` gives, from the same arguments, without the lower one.
 
         :return: Numbers of at least 0, shape ``(...)``; infinite where there is no end.
         :raises ValueError: as of :meth:`chord`.
         :raises NotImplementedError: as of :meth:`chord`.
         """
-        batch, rows = self._line(costs, value, direction)
+        batch, rows = self._line("reach", costs, value, direction)
         return self.flatten(batch)._reach(*rows).reshape(batch)
 
-    def _line(self, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[torch.Size, list[Tensor]]:
+    def _line(self, name: str, costs: Tensor, value: Tensor, direction: Tensor) -> tuple[torch.Size, list[Tensor]]:
         """The batch shape of a line, and costs, coefficients of values and directions, ``(N, *cost_shape)``."""
         if not self.is_linear:
-            raise NotImplementedError(f"chord: {type(self).__name__} has inverse sets that are not convex; use boxes")
+            raise NotImplementedError(f"{name}: {type(self).__name__} has inverse sets that are not convex; use boxes")
         batch = self._batch(costs, value, direction)
-        relevant = self._relevant(costs)
-        for name, given in ("costs", relevant), ("direction", self._relevant(direction)):
+        start, along = self._relevant(costs), self._relevant(direction)
+        for argument, given in ("costs", start), ("direction", along):
             # A sum that is finite shows that all its terms are.
             if any_true(~given.sum().isfinite()) and any_true(~given.isfinite()):
-                raise ValueError(f"{name}: expected finite numbers, got NaN or infinity")
+                raise ValueError(f"{argument}: expected finite numbers, got NaN or infinity")
         rows = [
             tensor.double().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape)
-            for tensor in (relevant, self.incidence(value), direction)
+            for tensor in (start, self.incidence(value), along)
         ]
         return batch, rows
 

@@ -80,5 +80,8 @@ def test_errors():
         ConnectedComponents(torch.tensor([[0, 1]]), 2, "a")
     with pytest.raises(ValueError, match="threshold: expected finite numbers, got nan"):
         ConnectedComponents(SQUARE, 4, float("nan"))
-    with pytest.raises(NotImplementedError, match="chord: ConnectedComponents has inverse sets that are not convex"):
-        ConnectedComponents(SQUARE, 4, 0.5).chord(torch.rand(4), torch.arange(4), torch.ones(4))
+    for name in ("chord", "reach"):
+        with pytest.raises(
+            NotImplementedError, match=f"{name}: ConnectedComponents has inverse sets that are not convex"
+        ):
+            getattr(ConnectedComponents(SQUARE, 4, 0.5), name)(torch.rand(4), torch.arange(4), torch.ones(4))

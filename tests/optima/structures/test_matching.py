@@ -28,6 +28,18 @@ def test_costs_of_forbidden_pairs_do_not_matter(forbidden, maximize):
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("forbidden", [torch.nan, torch.inf, -1e300])
+@pytest.mark.parametrize("make", [Matching, lambda *_, **given: BipartiteAssignment(*torch.ones(2, 3).long(), **given)])
+def test_directions_of_forbidden_pairs_do_not_matter(make, forbidden):
+    torch.manual_seed(0)
+    problem = make(3, allowed=ALLOWED | torch.eye(3, dtype=torch.bool))
+    costs, direction = torch.randn(2, 20, 3, 3, dtype=torch.double)
+    value, others = problem.solve(costs), direction.masked_fill(~problem.allowed, forbidden)
+    expected = problem.chord(costs, value, direction.masked_fill(~problem.allowed, 0.0))
+    for found in problem.chord(costs, value, others), (expected[0], problem.reach(costs, value, others)):
+        torch.testing.assert_close(found, expected)
+
+
 def test_errors():
     with pytest.raises(ValueError, match="num_rows: expected an integer of at least 1, got 0"):
         Matching(0)
