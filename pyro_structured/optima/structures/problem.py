@@ -171,11 +171,16 @@ class Problem(Represented, Immutable, ABC):
         return low.reshape(batch), high.reshape(batch)
 
     def reach(self, costs: Tensor, value: Tensor, direction: Tensor) -> Tensor:
-        """The upper end of the interval that :meth:`chord` gives, from the same arguments, without the lower one.
+        """The largest t for which values are optimal for costs :math:`w + t v`: the upper end that :meth:`chord` gives.
 
+        By the same method, and as exact, with half of the calls of the solver.
+
+        :param Tensor costs: Finite costs w in the inverse sets, shape ``(..., *cost_shape)``.
+        :param Tensor value: Optimal values for the costs, shape ``(..., *event_shape)``.
+        :param Tensor direction: v, not zero everywhere, shape ``(..., *cost_shape)``.
         :return: Numbers of at least 0, shape ``(...)``; infinite where there is no end.
-        :raises ValueError: as of :meth:`chord`.
-        :raises NotImplementedError: as of :meth:`chord`.
+        :raises ValueError: if costs or directions are no finite numbers, but for pairs that are not allowed.
+        :raises NotImplementedError: if the objective is not linear.
         """
         batch, rows = self._line("reach", costs, value, direction)
         return self.flatten(batch)._reach(*rows).reshape(batch)
