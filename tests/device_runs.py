@@ -10,12 +10,14 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro.infer import MCMC
 
 import pyro_structured.distributions as sdist
+from pyro_structured import models
 from pyro_structured.inference import (
     MCEM,
     ConstrainedSlice,
@@ -45,6 +47,7 @@ from pyro_structured.structures import (
 from tests.distributions.test_contract import FACTORIES
 from tests.foreign_device import foreign_device
 
+PROCESSOR = torch.device("cpu")
 EDGES = torch.tensor([(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (0, 3), (3, 4), (2, 4), (4, 5), (3, 5)])
 PROBLEMS = {
     "matchings": Matching(3),
@@ -74,6 +77,8 @@ BASES = {
 CHAINS = [("matchings", kind) for kind in BASES] + [
     (name, kind) for name in PROBLEMS for kind in ("uniform", "exponential") if name != "matchings"
 ]
+# Pyro's NUTS, which these take, moves parameters to the device that is set if models have plates.
+OF_NUTS = [("matchings", "mixtures"), ("rankings", "exponential")]
 
 
 def optima(problem, base):
@@ -143,6 +148,17 @@ def run_statistics(device):
     assert Transitions(4).value(torch.ones(4, dtype=torch.long, device=device)).device == device
 
 
+def run_functions(device):
+    """Functions that learn from arrays and tensors where a device is set."""
+    rows = torch.tensor([[0, 0, 1], [1, 1, 0], [1, 1, 1], [0, 0, 0]] * 20, device=device)
+    assert models.merge_partition(rows).labels.device == device
+    assert models.learn_nested_subsets(rows).subsets
+    assert models.welch_partition(rows.double().mean(0), torch.tensor(80.0, device=device)).labels.device == device
+    pictures = np.random.default_rng(0).random((2, 3, 4, 3))
+    assert models.edge_features(pictures, Grid(3, 4)).shape[:2] == (2, 17)
+    assert len(models.pixel_features(pictures)) == 2
+
+
 def run_chain(kernel, y):
     mcmc = MCMC(kernel, num_samples=1, warmup_steps=1, disable_progbar=True)
     mcmc.run(y)
@@ -165,15 +181,21 @@ def runs(device):
     for factory in (factory for factories in FACTORIES.values() for factory in factories):
         for context in (contextlib.nullcontext(), device):
             yield factory.__name__, context, partial(run_distribution, factory, device)
+        yield f"{factory.__name__} on the processor", device, partial(run_distribution, factory, PROCESSOR)
     for name, kind in CHAINS:
         problem = PROBLEMS[name]
         y = torch.stack([problem.solve(1 + torch.rand(problem.cost_shape)) for _ in range(3)]).to(device)
         kernel = ConstrainedSlice(optima(problem, BASES[kind]))
         yield f"{name}, {kind}", contextlib.nullcontext(), partial(run_chain, kernel, y)
+        if (name, kind) not in OF_NUTS:
+            yield f"{name}, {kind}, on the processor", device, partial(run_chain, kernel, y.to(PROCESSOR))
     for context in (contextlib.nullcontext(), device):
         yield "learners", context, partial(run_learners, device)
         yield "estimators", context, partial(run_estimators, device)
         yield "statistics", context, partial(run_statistics, device)
+        yield "functions", context, partial(run_functions, device)
+    for run in (run_learners, run_estimators, run_statistics, run_functions):
+        yield f"{run.__name__} on the processor", device, partial(run, PROCESSOR)
     for name, kernel, y in (
         ("costs that optima share", ConstrainedSlice(shared_costs), torch.eye(3)[[1, 1]]),
         ("subsets", StructuredGibbs(subsets), torch.ones(3, 4)),

@@ -310,6 +310,22 @@ def test_gaps_are_taken_or_refused(name):
 
 
 @every
+def test_results_do_not_depend_on_the_device_that_is_set(name):
+    """Estimators are on the processor, where they learn and say the same to the last bit."""
+    expected, X = fitted(name), ESTIMATORS[name][1][0]
+    with torch.device("meta"):
+        found = fitted(name)
+        np.testing.assert_array_equal(outcome(name, found), outcome(name, expected))
+        if hasattr(found, "predict"):
+            np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+        if hasattr(found, "sample"):
+            np.testing.assert_array_equal(found.sample(3, random_state=1), expected.sample(3, random_state=1))
+        if hasattr(found, "partial_fit"):
+            found, expected = (each.partial_fit(X) for each in (found, expected))
+            np.testing.assert_array_equal(outcome(name, found), outcome(name, expected))
+
+
+@every
 @pytest.mark.filterwarnings("ignore:no convergence")
 def test_any_number_of_processes_gives_the_same(name):
     estimator, (X, y) = ESTIMATORS[name]

@@ -28,6 +28,7 @@ from pyro_structured.foundation.models.number_tables import read_held_out, read_
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.models.sparse_descent import descend
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -49,6 +50,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
 }
 
 
+@methods_on_processor
 class MultipleInstanceClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Classifies bags of instances: a label says how many of a bag's instances are positive, not which ones.
 

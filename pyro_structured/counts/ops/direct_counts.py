@@ -284,7 +284,7 @@ class DirectDraws:
             trees = self._upward(chunk) if self._trees is None else self._trees
             for part in samples[:, chunk].split(max(1, CHUNK_ELEMENTS // max(1, step * size))):
                 totals = draw(self._counts[chunk].expand(len(part), -1, -1))
-                uniforms = torch.rand(*part.shape[:2], size - 1, dtype=part.dtype)
+                uniforms = torch.rand(*part.shape[:2], size - 1, dtype=part.dtype, device=part.device)
                 split(*trees, self._largest_count, *(each.numpy() for each in (totals, uniforms, part)))
         return samples
 

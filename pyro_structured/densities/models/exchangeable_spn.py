@@ -26,6 +26,7 @@ from pyro_structured.foundation.models.old_spellings import old_parameters, old_
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
@@ -89,6 +90,7 @@ def _improve(network: RegionNetwork, held_out: Tensor, max_iter: int) -> _Improv
 
 
 @old_parameters("n_networks", "n_states", "max_region_size", "smoothing", "max_iter", "binarize", "random_state")
+@methods_on_processor
 class ExchangeableSPN(DensityMixin, BinaryEstimator):  # type: ignore[misc]
     r"""Density of binary vectors: an average of sum-product networks with leaves of exchangeable variables.
 

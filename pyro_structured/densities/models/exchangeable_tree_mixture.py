@@ -14,6 +14,7 @@ from pyro_structured.densities.distributions.exchangeable_tree import Exchangeab
 from pyro_structured.densities.distributions.mixture_of_exchangeable_trees import MixtureOfExchangeableTrees
 from pyro_structured.densities.models.block_mixture_em import BlockMixtureEM
 from pyro_structured.foundation.models.argument_checks import check_count
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
 from pyro_structured.junction_trees.models.tree_mixture_density import TreeMixtureDensity
 from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
@@ -21,6 +22,7 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 HANDLING = ("error", "missing")
 
 
+@methods_on_processor
 class ExchangeableTreeMixture(TreeMixtureDensity):
     r"""Density of categorical vectors: a mixture of trees of exchangeable blocks, learned from rows.
 

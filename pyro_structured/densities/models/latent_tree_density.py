@@ -23,6 +23,7 @@ from pyro_structured.foundation.models.argument_checks import check_count, check
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import check_time, progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
@@ -185,6 +186,7 @@ def _features(rows: CategoricalRows, chosen: np.ndarray) -> np.ndarray:
     return np.concatenate(columns, 1)
 
 
+@methods_on_processor
 class LatentTreeDensity(CategoricalDensity):
     r"""Density of categorical vectors: a tree of latent variables, one above each column, learned from rows.
 

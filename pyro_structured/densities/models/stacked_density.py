@@ -25,6 +25,7 @@ from pyro_structured.densities.models.latent_tree_density import (
 from pyro_structured.exchangeable.models.mevm_density import MEVMDensity
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.models.shared_fit import lone_fit
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import progress_bar, time_limit, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_positive
@@ -61,6 +62,7 @@ class StackedMember(NamedTuple):
     note: str
 
 
+@methods_on_processor
 class StackedDensity(CategoricalDensity):
     r"""Density of categorical vectors that is an average of several estimators' densities, the one to take first.
 

@@ -26,6 +26,7 @@ from pyro_structured.foundation.models.number_tables import (
     read_held_out,
     read_numbers,
 )
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -35,6 +36,7 @@ MISSING = 2
 SPARSE_OR_NAN = {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
 
 
+@methods_on_processor
 class BinaryEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of estimators that read dense and sparse data, and sources of rows, with missing values (NaN), as
     zeros and ones.
@@ -113,6 +115,7 @@ def _kept_dtype(values: Any) -> np.dtype[Any]:
     return values.dtype if known else np.dtype(np.float64)
 
 
+@methods_on_processor
 class BlockEstimator(BinaryEstimator):
     """Base class of estimators with the parameters of :class:`StructuralEM` and, once fitted, a mixture."""
 

@@ -20,10 +20,12 @@ from pyro_structured.foundation.models.argument_checks import plain_array
 from pyro_structured.foundation.models.missing_values import find_missing
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.models.shared_fit import lone_fit
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
 
+@methods_on_processor
 class MEVMClassifier(ClassifierMixin, BlockEstimator):  # type: ignore[misc]
     r"""Mixture of exchangeable variable models whose class is given: naive Bayes with blocks of exchangeable variables.
 

@@ -32,6 +32,7 @@ from pyro_structured.foundation.models.random_states import checked_generator, t
 from pyro_structured.foundation.models.shared_fit import SharedFit, lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
 from pyro_structured.foundation.ops.process_sums import each, is_shared
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 
@@ -88,6 +89,7 @@ def _run_start(
 
 
 @old_parameters("n_components")
+@methods_on_processor
 class MEVMDensity(DensityMixin, BlockEstimator):  # type: ignore[misc]
     r"""Mixture of exchangeable variable models: a latent class, and blocks of exchangeable variables in every class.
 

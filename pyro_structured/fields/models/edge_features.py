@@ -66,7 +66,7 @@ def edge_features(images: Any, grid: Grid, *, sigma: float | None = None) -> np.
         raise ValueError(f"grid: expected Grid({colours.shape[1]}, {colours.shape[2]}), as the images, got {grid!r}")
     if sigma is not None and (not isinstance(sigma, Real) or not 0 < float(sigma) < math.inf):
         raise ValueError(f"sigma: expected a positive number or None, got {sigma!r}")
-    first, second = grid.edges.numpy().T
+    first, second = grid.edges.cpu().numpy().T
     pixels = colours.reshape(len(colours), grid.num_pixels, 3)
     differences = ((pixels[:, first] - pixels[:, second]) ** 2).sum(-1)
     scales = _mean_of_each(differences) if sigma is None else np.full((len(colours), 1), float(sigma) ** 2)

@@ -19,6 +19,7 @@ from pyro_structured.foundation.models.old_spellings import old_parameters, old_
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.structures.argument_checks import check_size
 
@@ -29,6 +30,7 @@ CHUNK = 2**15
 
 
 @old_parameters("n_hidden", num_hidden="n_hidden", num_epochs="max_iter")
+@methods_on_processor
 class PixelClassifier(BaseEstimator):  # type: ignore[misc]
     r"""Classifies pixels one by one: a network with one hidden layer sees the descriptor of each.
 

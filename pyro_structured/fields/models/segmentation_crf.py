@@ -37,6 +37,7 @@ from pyro_structured.foundation.models.argument_checks import (
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator
 from pyro_structured.foundation.models.shared_fit import lone_fit
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_size
 
@@ -49,6 +50,7 @@ MOST_LOG = math.log(1000)
 
 
 @old_parameters("n_patterns", patterns="n_patterns", max_steps="max_iter")
+@methods_on_processor
 class SegmentationCRF(BaseEstimator):  # type: ignore[misc]
     r"""Tells foreground from background in pictures of one size, by a field of labels with patterns that are learned.
 

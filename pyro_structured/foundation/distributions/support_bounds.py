@@ -27,8 +27,7 @@ def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
         low, high = (bound.expand(shape) for bound in support_bounds(components))
         return low.amin(axis), high.amax(axis)
     if type(base).support is not td.TransformedDistribution.support:
-        parameter = next(_tensors(base), None)
-        return _of_constraint(base.support, None if parameter is None else parameter.device)
+        return _of_constraint(base.support, _device(base))
     shape = base.base_dist.batch_shape + base.base_dist.event_shape
     low, high = (bound.expand(shape) for bound in support_bounds(base.base_dist))
     return _through(td.ComposeTransform(base.transforms), low, high)
@@ -110,14 +109,22 @@ def _ends(base: Any) -> Iterator[tuple[Tensor, list[Tensor]]]:
             yield end, parameters + transform_tensors
         return
     support = entry_constraint(base.support)
+    device = _device(base)
     for name in ("lower_bound", "upper_bound"):
-        end = torch.as_tensor(getattr(support, name, torch.inf))
+        end = torch.as_tensor(getattr(support, name, torch.inf), device=device)
         yield end.expand(base.batch_shape + base.event_shape), [end]
+
+
+def _device(base: Any) -> torch.device | None:
+    """Device of the parameters of a distribution that has any."""
+    parameter = next(_tensors(base), None)
+    return None if parameter is None else parameter.device
 
 
 def _tensors(transform: Any) -> Iterator[Tensor]:
     """Tensors of a transform or of a distribution, and of its parts."""
-    for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
+    inner = (getattr(transform, name, None) for name in ("base_transform", "base_dist"))
+    for part in [*getattr(transform, "parts", ()), *filter(None, inner)]:
         yield from _tensors(part)
     yield from (attribute for attribute in vars(transform).values() if isinstance(attribute, Tensor))
 

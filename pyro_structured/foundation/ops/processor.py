@@ -1,11 +1,18 @@
 """Work that stays on the processor, whatever device is set."""
 
-__all__ = ["on_processor"]
+__all__ = ["methods_on_processor", "on_processor"]
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
+
+Arguments = ParamSpec("Arguments")
+Kind = TypeVar("Kind", bound=type)
+Result = TypeVar("Result")
 
 
 @contextmanager
@@ -25,3 +32,32 @@ def on_processor() -> Iterator[None]:
         return
     with torch.device("cpu"):
         yield
+
+
+def methods_on_processor(kind: Kind) -> Kind:
+    """Decorator of classes whose own public methods run :func:`on_processor`; those of a base class are its own.
+
+    Example::
+
+        >>> @methods_on_processor
+        ... class Zeros:
+        ...     def make(self):
+        ...         return torch.zeros(2)
+        >>> with torch.device("meta"):
+        ...     Zeros().make().device
+        device(type='cpu')
+    """
+    for name, method in list(vars(kind).items()):
+        if not name.startswith("_") and inspect.isfunction(method):
+            setattr(kind, name, _run_on_processor(method))
+    return kind
+
+
+def _run_on_processor(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    # Its frame is one of this package, which warnings pass over; that of a context as decorator is not.
+    @wraps(method)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with on_processor():
+            return method(*args, **kwargs)
+
+    return call

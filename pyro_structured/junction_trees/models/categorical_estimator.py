@@ -27,6 +27,7 @@ from pyro_structured.foundation.models.random_states import torch_draws
 from pyro_structured.foundation.models.row_sources import RecordBatches, rows_of_source
 from pyro_structured.foundation.models.shared_fit import SharedFit
 from pyro_structured.foundation.ops.process_sums import gathered
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.row_pieces import row_pieces
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice
@@ -48,6 +49,7 @@ FEWEST_STRANGE = 10
 MOST_CATEGORIES = 2**16
 
 
+@methods_on_processor
 class CategoricalEstimator(BaseEstimator):  # type: ignore[misc]
     r"""Base class of estimators that read columns of categories of any kind, with missing values (NaN, None, or pandas'
     NA), as integers: from arrays, tensors, frames, sparse matrices, whose entries that are not stored are zeros, and
@@ -345,6 +347,7 @@ HELD_OUT = 0.1
 MOST_DEALT = 2**22
 
 
+@methods_on_processor
 class CategoricalDensity(DensityMixin, CategoricalEstimator):  # type: ignore[misc]
     """Base class of densities that choose settings on validation rows, and score rows by log-probabilities."""
 

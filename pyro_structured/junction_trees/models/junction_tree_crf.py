@@ -19,6 +19,7 @@ from pyro_structured.foundation.models.argument_checks import check_count, check
 from pyro_structured.foundation.models.number_tables import read_numbers
 from pyro_structured.foundation.models.old_spellings import old_parameters
 from pyro_structured.foundation.models.shared_fit import lone_fit
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, checked_groups
@@ -42,6 +43,7 @@ METHODS = ("chordal", "pairwise", "graph_cut")
 
 
 @old_parameters("treewidth")
+@methods_on_processor
 class JunctionTreeCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     r"""Classifies several labels together: a conditional random field on a graph of small treewidth that is learned.
 

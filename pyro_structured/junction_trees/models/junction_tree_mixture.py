@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pyro_structured.foundation.models.argument_checks import check_count
 from pyro_structured.foundation.models.old_spellings import old_parameters
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.structures.argument_checks import check_flag
 from pyro_structured.junction_trees.distributions.counted_junction_tree import CountedJunctionTree
 from pyro_structured.junction_trees.distributions.junction_tree import JunctionTree
@@ -29,6 +30,7 @@ from pyro_structured.junction_trees.ops.categorical_rows import CategoricalRows
 
 
 @old_parameters("n_components")
+@methods_on_processor
 class JunctionTreeMixture(TreeMixtureDensity):
     r"""Density of categorical vectors: a mixture of junction trees, each with cliques of its own, learned from rows.
 

@@ -16,6 +16,7 @@ from pyro_structured.foundation.models.argument_checks import check_count, check
 from pyro_structured.foundation.models.old_spellings import old_parameters, old_spellings, warn_of_old_name
 from pyro_structured.foundation.models.shared_fit import SharedFit, lone_fit
 from pyro_structured.foundation.ops.process_sums import is_shared
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import progress_bar, verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.foundation.structures.argument_checks import check_choice, check_flag
@@ -65,6 +66,7 @@ class TreeCandidate(NamedTuple):
 
 
 @old_parameters("treewidth")
+@methods_on_processor
 class ThinJunctionTree(CategoricalDensity):
     r"""Density of categorical vectors: a junction tree with cliques of at most k + 1 variables, learned from rows.
 

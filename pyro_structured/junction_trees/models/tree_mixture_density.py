@@ -18,6 +18,7 @@ from pyro_structured.foundation.models.old_spellings import old_spellings
 from pyro_structured.foundation.models.random_states import checked_generator, torch_draws
 from pyro_structured.foundation.models.shared_fit import lone_fit
 from pyro_structured.foundation.ops.parallel_tasks import in_parallel
+from pyro_structured.foundation.ops.processor import methods_on_processor
 from pyro_structured.foundation.ops.progress import verbosity
 from pyro_structured.foundation.ops.user_frame import frames_below_user
 from pyro_structured.junction_trees.models.categorical_estimator import CategoricalDensity
@@ -99,6 +100,7 @@ def _run_start(*settings: Any) -> tuple[MixtureCandidate | None, bool]:
     return best, False
 
 
+@methods_on_processor
 class TreeMixtureDensity(CategoricalDensity):
     """Base class of mixtures of trees that are learned by :class:`TreeMixtureEM`, from several starts."""
 

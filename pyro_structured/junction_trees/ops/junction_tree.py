@@ -242,7 +242,9 @@ def _send_messages(
     send = compiled_function("junction_trees.ops.compiled_walk", "send_rows")
     assert send is not None
     (rows,) = broadcast_shapes(clique_logits.shape[:1], evidence.shape[:1])
-    log_z, messages = torch.empty(rows, dtype=torch.double), torch.empty(rows, int(plan.walk.messages[-1])).double()
+    log_z, messages = (
+        evidence.new_empty(shape, dtype=torch.double) for shape in (rows, (rows, int(plan.walk.messages[-1])))
+    )
     return _Messages(log_z, messages, given) if send(given, is_largest, log_z.numpy(), messages.numpy()) else None
 
 
@@ -251,9 +253,9 @@ def _draw_from_messages(plan: CliquePlan, passed: _Messages, num_samples: int) -
     draw = compiled_function("junction_trees.ops.compiled_walk", "draw_rows")
     assert draw is not None
     rows, numbers = len(passed.log_partition), len(plan.walk.parents)
-    values = torch.empty(num_samples, rows, plan.num_variables, dtype=torch.long)
+    values = passed.messages.new_empty(num_samples, rows, plan.num_variables, dtype=torch.long)
     for batch in values.split(max(1, DRAWN_AT_ONCE // max(1, rows * numbers))):
-        uniforms = torch.rand(numbers, len(batch), rows, dtype=torch.double)
+        uniforms = torch.rand(numbers, len(batch), rows, dtype=torch.double, device=values.device)
         draw(passed.given, passed.messages.numpy(), uniforms.numpy(), batch.numpy())
     return values
 
@@ -377,7 +379,7 @@ def maximize_tree(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan) -> 
             found += [_most_probable_states(plan, *part).T for part in _parts(tables, weights, plan)]
             continue
         assert choose is not None
-        values = torch.zeros(len(sent.messages), plan.num_variables, dtype=torch.long)
+        values = sent.messages.new_zeros(len(sent.messages), plan.num_variables, dtype=torch.long)
         choose(sent.given, sent.messages.numpy(), values.numpy())
         found.append(values)
     return torch.cat(found)
@@ -431,7 +433,7 @@ def _solve(clique_logits: Tensor, evidence: Tensor, plan: CliquePlan, queries: i
     sizes = plan.num_states if queries >= MARGINALS else 0, plan.table_size if queries >= CLIQUE_MARGINALS else 0
     # Memory of numpy's zeros is not written twice.
     found = TreeBeliefs(*map(torch.from_numpy, (np.zeros(rows), *(np.zeros((rows, size)) for size in sizes))))
-    unsolved = torch.zeros(rows, dtype=torch.bool)
+    unsolved = evidence.new_zeros(rows, dtype=torch.bool)
     solve = compiled_function("junction_trees.ops.compiled_walk", "solve_rows")
     assert solve is not None
     solve(given, *(tensor.numpy() for tensor in (*found, unsolved)))

@@ -124,7 +124,8 @@ def plackett_luce(costs: OrderedCosts, rank: int) -> PlackettLuce | None:
     shift, factor = torch.zeros(()), torch.ones(())
     if _is_affine(entry):
         (transform,), entry = entry.transforms, entry.base_dist
-        shift, factor = torch.as_tensor(transform.loc), torch.as_tensor(transform.scale)
+        parts = transform.loc, transform.scale
+        shift, factor = (part if isinstance(part, Tensor) else torch.tensor(part) for part in parts)
     if not isinstance(entry, td.Gumbel):
         return None
     scale = (entry.scale.double() * factor.double()).expand(entry.batch_shape).flatten(-rank)

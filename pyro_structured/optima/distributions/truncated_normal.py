@@ -222,7 +222,7 @@ class TruncatedNormal(TorchDistribution):
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles of probabilities in [0, 1]."""
-        value = torch.as_tensor(value)
+        value = value if isinstance(value, Tensor) else torch.as_tensor(value, device=self.loc.device)
         if self._validate_args and any_true(~((value >= 0) & (value <= 1))):
             raise ValueError(f"value: expected probabilities in [0, 1], got {value}")
         quantile = self._cast(truncated_quantile(value.double(), *self._parameters))

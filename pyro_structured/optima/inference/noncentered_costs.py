@@ -155,8 +155,8 @@ def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
         return transform.loc.detach(), transform.scale_tril.detach()
     if not isinstance(transform, AffineTransform):
         return None
-    scale = torch.as_tensor(transform.scale).detach()
-    return torch.as_tensor(transform.loc, dtype=torch.double, device=scale.device).detach(), scale
+    scale = transform.scale if isinstance(transform.scale, Tensor) else torch.tensor(transform.scale)
+    return torch.as_tensor(transform.loc, dtype=torch.double, device=scale.device).detach(), scale.detach()
 
 
 def noise_log_density(base: Any) -> Callable[[Tensor], Tensor]:
@@ -289,13 +289,15 @@ class _QuantileNoise(_BoundedNoise):
     def _call(self, x: Tensor) -> Tensor:
         log_odds, parameter = (each.detach().cpu() for each in torch.broadcast_tensors(x, self._parameter))
         below, above = torch.sigmoid(log_odds), torch.sigmoid(-log_odds)
-        quantile = torch.as_tensor(self._quantile(*(each.numpy() for each in (below, above, parameter))))
+        quantile = torch.as_tensor(
+            self._quantile(*(each.numpy() for each in (below, above, parameter))), device=log_odds.device
+        )
         # Where probabilities have underflown, nothing is known.
         return quantile.where(torch.minimum(below, above) > LEAST_PROBABILITY, torch.nan).to(x.device)
 
     def _inverse(self, y: Tensor) -> Tensor:
         tails = self._tails(*(each.detach().cpu().numpy() for each in (y, self._parameter)))
-        below, above = map(torch.as_tensor, tails)
+        below, above = (torch.as_tensor(tail, device="cpu") for tail in tails)
         return (below.log() - above.log()).to(y.device)
 
     @staticmethod

@@ -150,7 +150,7 @@ class Matching(PairProblem):
         return end
 
     def _flat_allowed(self, batch: torch.Size) -> np.ndarray:
-        return self._allowed.expand(batch + self.cost_shape).reshape(-1, *self.cost_shape).numpy()
+        return self._allowed.cpu().expand(batch + self.cost_shape).reshape(-1, *self.cost_shape).numpy()
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
         """Two boxes for every row: the matched entry, and then all others."""

@@ -136,7 +136,7 @@ class Problem(Represented, Immutable, ABC):
         :param high: Largest costs.
         :return: Shape ``(..., *cost_shape)``, in double precision.
         """
-        cheap, dear = (torch.as_tensor(bound, dtype=torch.double) for bound in (low, high))
+        cheap, dear = (torch.as_tensor(bound, dtype=torch.double, device=value.device) for bound in (low, high))
         return torch.where((self.incidence(value) > 0) ^ self.maximize, cheap, dear)
 
     def boxes(self, costs: Tensor, value: Tensor) -> Iterator[Box]:
