@@ -158,7 +158,7 @@ def test_samples_at_the_ends(uniform, monkeypatch):
     first[possible, 1:3] = 0.0
     second = torch.where(possible, 0.0, -INF).double().expand(4, 3)
     d = JunctionTree(tree.pack([first, second]), tree)
-    monkeypatch.setattr(torch, "rand", lambda *shape, dtype: torch.full(shape, uniform, dtype=dtype))
+    monkeypatch.setattr(torch, "rand", lambda *shape, **options: torch.full(shape, uniform, **options))
     monkeypatch.setattr(torch, "rand_like", lambda tensor: torch.full_like(tensor, uniform))
     for number in (1, 50):
         assert (d.sample((number,)) == torch.tensor([1, 2 if uniform else 1, 1])).all()
