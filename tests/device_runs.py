@@ -148,6 +148,24 @@ def run_statistics(device):
     assert Transitions(4).value(torch.ones(4, dtype=torch.long, device=device)).device == device
 
 
+def run_rankings(device):
+    """Rankings and choices of all costs, also of costs after a transform by numbers."""
+    one, y = torch.ones(3, device=device), torch.tensor([1, 2, 0], device=device)
+    by_numbers = [dist.transforms.AffineTransform(1.0, -2.0)]
+    parts = [base(0 * one[0], one) for base in BASES.values()]
+    parts += [
+        dist.TransformedDistribution(base, by_numbers)
+        for base in (dist.Normal(0 * one, one), dist.Gumbel(0 * one, one))
+    ]
+    for problem, value in ((Ranking(3), y), (TopK(3, 1), (y == 0).float())):
+        for part in parts:
+            d = sdist.RandOM(part.to_event(1), problem)
+            found = [d.sample()]
+            with contextlib.suppress(NotImplementedError):
+                found.append(d.log_prob(value))
+            assert all(tensor.device == device for tensor in found), f"{part}: expected tensors on {device}"
+
+
 def run_functions(device):
     """Functions that learn from arrays and tensors where a device is set."""
     rows = torch.tensor([[0, 0, 1], [1, 1, 0], [1, 1, 1], [0, 0, 0]] * 20, device=device)
@@ -194,7 +212,8 @@ def runs(device):
         yield "estimators", context, partial(run_estimators, device)
         yield "statistics", context, partial(run_statistics, device)
         yield "functions", context, partial(run_functions, device)
-    for run in (run_learners, run_estimators, run_statistics, run_functions):
+        yield "rankings", context, partial(run_rankings, device)
+    for run in (run_learners, run_estimators, run_statistics, run_functions, run_rankings):
         yield f"{run.__name__} on the processor", device, partial(run, PROCESSOR)
     for name, kernel, y in (
         ("costs that optima share", ConstrainedSlice(shared_costs), torch.eye(3)[[1, 1]]),

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_constraint, entry_distribution, unmasked
+from pyro_structured.foundation.ops.processor import unmoved_tensor
 
 
 def support_bounds(base: Any) -> tuple[Tensor, Tensor]:
@@ -67,7 +68,7 @@ def _through(transform: Any, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]
 def _is_rising(transform: Any) -> Tensor | None:
     """Whether a transform is an increasing function of every number, or a decreasing one; ``None`` for others."""
     try:
-        return None if transform.domain.event_dim else torch.as_tensor(transform.sign) > 0
+        return None if transform.domain.event_dim else unmoved_tensor(transform.sign) > 0
     except NotImplementedError:
         return None
 

@@ -1,6 +1,6 @@
 """Work that stays on the processor, whatever device is set."""
 
-__all__ = ["methods_on_processor", "on_processor"]
+__all__ = ["methods_on_processor", "on_processor", "unmoved_tensor"]
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 
 Arguments = ParamSpec("Arguments")
 Kind = TypeVar("Kind", bound=type)
@@ -32,6 +33,19 @@ def on_processor() -> Iterator[None]:
         return
     with torch.device("cpu"):
         yield
+
+
+def unmoved_tensor(value: Tensor | float) -> Tensor:
+    """A tensor as it is, and of a number one on the processor, which mixes with tensors anywhere; ``torch.as_tensor``
+    moves both to the device that is set.
+
+    Example::
+
+        >>> with torch.device("meta"):
+        ...     unmoved_tensor(2.0)
+        tensor(2.)
+    """
+    return value if isinstance(value, Tensor) else torch.tensor(value, device="cpu")
 
 
 def methods_on_processor(kind: Kind) -> Kind:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
+from pyro_structured.foundation.ops.processor import unmoved_tensor
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.line_probability import Terms
@@ -297,7 +298,7 @@ def _through(entries: CostEntries, transform: Any) -> CostEntries | None:
 
 
 def _transformed_terms(x: Tensor, transform: Any, terms: Callable[[Tensor], Terms]) -> Terms:
-    rising = torch.as_tensor(transform.sign) > 0
+    rising = unmoved_tensor(transform.sign) > 0
     outside = ~transform.codomain.check(x)
     inside = x.masked_fill(outside, INTERIOR)
     before = transform.inv(inside)

@@ -11,6 +11,7 @@ from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
 from pyro_structured.foundation.ops.log_space import log_cumulative_sums
+from pyro_structured.foundation.ops.processor import unmoved_tensor
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.ops.line_quadrature import IMPOSSIBLE
 from pyro_structured.optima.ops.order_probability import log_plackett_luce
@@ -121,11 +122,10 @@ def plackett_luce(costs: OrderedCosts, rank: int) -> PlackettLuce | None:
     entry = costs.entry
     if isinstance(entry, td.Exponential):
         return PlackettLuce(entry.rate.double().log().flatten(-rank), not costs.maximize, None, None)
-    shift, factor = torch.zeros(()), torch.ones(())
+    shift, factor = unmoved_tensor(0.0), unmoved_tensor(1.0)
     if _is_affine(entry):
         (transform,), entry = entry.transforms, entry.base_dist
-        parts = transform.loc, transform.scale
-        shift, factor = (part if isinstance(part, Tensor) else torch.tensor(part) for part in parts)
+        shift, factor = unmoved_tensor(transform.loc), unmoved_tensor(transform.scale)
     if not isinstance(entry, td.Gumbel):
         return None
     scale = (entry.scale.double() * factor.double()).expand(entry.batch_shape).flatten(-rank)

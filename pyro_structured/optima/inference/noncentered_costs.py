@@ -24,6 +24,7 @@ from torch import distributions as td
 from torch.distributions import AffineTransform, ComposeTransform, Transform, constraints
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.ops.processor import unmoved_tensor
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
 from pyro_structured.optima.ops.density_family import DensityFamily
 from pyro_structured.optima.ops.student_quantile import student_point, student_tail
@@ -155,8 +156,8 @@ def location_and_scale(base: Any) -> tuple[Tensor, Tensor] | None:
         return transform.loc.detach(), transform.scale_tril.detach()
     if not isinstance(transform, AffineTransform):
         return None
-    scale = transform.scale if isinstance(transform.scale, Tensor) else torch.tensor(transform.scale)
-    return torch.as_tensor(transform.loc, dtype=torch.double, device=scale.device).detach(), scale.detach()
+    loc, scale = unmoved_tensor(transform.loc), unmoved_tensor(transform.scale)
+    return loc.detach().to(scale.device, torch.double), scale.detach()
 
 
 def noise_log_density(base: Any) -> Callable[[Tensor], Tensor]:
