@@ -316,6 +316,7 @@ def test_results_do_not_depend_on_the_device_that_is_set(name):
     with torch.device("meta"):
         found = fitted(name)
         np.testing.assert_array_equal(outcome(name, found), outcome(name, expected))
+        np.testing.assert_array_equal(outcome(name, pickle.loads(pickle.dumps(expected))), outcome(name, expected))
         if hasattr(found, "predict"):
             np.testing.assert_array_equal(found.predict(X), expected.predict(X))
         if hasattr(found, "sample"):

@@ -124,10 +124,13 @@ def _device(base: Any) -> torch.device | None:
 
 def _tensors(transform: Any) -> Iterator[Tensor]:
     """Tensors of a transform or of a distribution, and of its parts."""
-    inner = (getattr(transform, name, None) for name in ("base_transform", "base_dist"))
-    for part in [*getattr(transform, "parts", ()), *filter(None, inner)]:
+    for attribute in vars(transform).values():
+        if isinstance(attribute, Tensor):
+            yield attribute
+        elif isinstance(attribute, td.Distribution | td.Transform):
+            yield from _tensors(attribute)
+    for part in getattr(transform, "parts", ()):
         yield from _tensors(part)
-    yield from (attribute for attribute in vars(transform).values() if isinstance(attribute, Tensor))
 
 
 def _moves(end: Tensor, parameter: Tensor) -> bool:

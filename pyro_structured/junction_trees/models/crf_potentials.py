@@ -4,7 +4,7 @@ __all__ = ["ConditionalField", "FieldWeights", "coding"]
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,6 +60,10 @@ class ConditionalField:
         self.codings = [coding(size) for size in tree.cardinalities]
         self.node_columns = [len(rows) for rows in self.codings]
         self.edge_columns = [self.node_columns[first] * self.node_columns[second] for first, second in self.edges]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Where a device is set, torch unpickles sparse tensors there.
+        return {name: value for name, value in vars(self).items() if name != "_design"}
 
     @cached_property
     def _design(self) -> tuple[Tensor, Tensor]:
