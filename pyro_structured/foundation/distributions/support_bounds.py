@@ -127,9 +127,9 @@ def _tensors(transform: Any) -> Iterator[Tensor]:
     for attribute in vars(transform).values():
         if isinstance(attribute, Tensor):
             yield attribute
-        elif isinstance(attribute, td.Distribution | td.Transform):
+        elif isinstance(attribute, td.Distribution):
             yield from _tensors(attribute)
-    for part in getattr(transform, "parts", ()):
+    for part in [*getattr(transform, "parts", ()), *filter(None, [getattr(transform, "base_transform", None)])]:
         yield from _tensors(part)
 
 

@@ -227,7 +227,7 @@ def _check_costs(base: Any, problem: Problem) -> None:
             f"base: expected continuous costs, got {type(entry_distribution(base)).__name__}: ties have no optimum"
         )
     transforms = getattr(entry_distribution(base), "transforms", ())
-    if any(isinstance(each, AffineTransform) and any_true(unmoved_tensor(each.scale) == 0) for each in transforms):
+    if any(isinstance(each, AffineTransform) and any_true(unmoved_tensor(each.scale == 0)) for each in transforms):
         raise ValueError("base: expected costs that vary, got an AffineTransform of scale 0: ties have no optimum")
     low = unmoved_tensor(problem.cost_low)
     least, _ = support_bounds(base)
