@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import AffineTransform, Distribution, constraints
+from torch.distributions import Distribution, constraints
 
 from pyro_structured.foundation.distributions.argument_checks import expanded_batch
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
@@ -226,9 +226,6 @@ def _check_costs(base: Any, problem: Problem) -> None:
         raise ValueError(
             f"base: expected continuous costs, got {type(entry_distribution(base)).__name__}: ties have no optimum"
         )
-    transforms = getattr(entry_distribution(base), "transforms", ())
-    if any(isinstance(each, AffineTransform) and any_true(unmoved_tensor(each.scale == 0)) for each in transforms):
-        raise ValueError("base: expected costs that vary, got an AffineTransform of scale 0: ties have no optimum")
     low = unmoved_tensor(problem.cost_low)
     least, _ = support_bounds(base)
     if any_true(least.to(low) < low):

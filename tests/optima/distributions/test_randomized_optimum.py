@@ -236,10 +236,3 @@ def test_supports_that_solvers_need():
         assert RandOM(shifted, problem).sample((5,)).shape == (5, 3)
         with pytest.raises(ValueError, match=r"base: expected costs of at least 0.0, .*, got TransformedDistribution"):
             RandOM(negated, problem)
-
-
-@pytest.mark.parametrize("scale", [0, 0.0, torch.tensor([1.0, 0.0, 2.0])])
-def test_costs_that_a_transform_makes_equal(scale):
-    base = dist.TransformedDistribution(dist.Normal(torch.zeros(3), 1.0), [dist.transforms.AffineTransform(1.0, scale)])
-    with pytest.raises(ValueError, match="base: expected costs that vary, got an AffineTransform of scale 0"):
-        RandOM(base.to_event(1), TopK(3, 1))
