@@ -5,18 +5,20 @@ CONSTRAINTS ?= constraints.txt
 WORKERS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: demo test seeds mutants fuzz docs clean
+.PHONY: demo test test-all seeds mutants fuzz docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/python -m pyro_structured.demo
 
-# One thread for each of the parallel test workers, unless the environment says otherwise.
-test: $(VENV)/.installed-test
+# All checks, and all tests but what is marked slow; with that, too. One thread for each of the parallel test workers,
+# unless the environment says otherwise.
+test-all: MARKED := -m ""
+test test-all: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(MARKED)
 
 # Statistical tests under other seeds.
 SEEDS ?= 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20

@@ -55,6 +55,7 @@ def test_demo_runs(tmp_path, capsys):
     assert 10_000 < path.stat().st_size < 300_000
 
 
+@pytest.mark.slow
 def test_demo_compares_splits(capsys):
     main(["--steps", "1", "--splits", "1"])
     printed = capsys.readouterr().out

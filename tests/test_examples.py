@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "examples" / "fit.py"
 
@@ -22,6 +24,7 @@ def printed(*command):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_processes_print_the_same_numbers(tmp_path):
     """Those of one process, of two, and of one that reads what two have kept."""
     several = ("-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", PROGRAM, tmp_path / "run.pt")

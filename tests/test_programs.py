@@ -85,6 +85,7 @@ def test_mixture_sums_its_components_out():
     assert (joint.amax(-1) - joint.gather(-1, found.unsqueeze(-1)).squeeze(-1)).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_latent_sizes_of_noisy_subsets():
     """Program 1, k latent: NUTS on the rate of ones, with k and the subsets summed out, against quadrature."""
     logits, k = torch.tensor([1.0, 0.0, 0.0, -1.0]), torch.tensor([1, 2, 1, 0, 1, 2])
@@ -121,6 +122,7 @@ def divergence_of_guide(log_probs):
     return (found.exp() * (found - log_probs)).sum()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("family, accuracy", [(Trace_ELBO, 0.03), (TraceGraph_ELBO, 0.01)])
 def test_guide_by_reinforce(family, accuracy):
     """Program 2: a guide of nested counts, fitted by the score function, becomes the exact posterior."""
@@ -139,6 +141,7 @@ def test_guide_by_reinforce(family, accuracy):
     assert elbo.loss(model, guide) == pytest.approx(-joint.logsumexp(0).item(), abs=0.1)
 
 
+@pytest.mark.slow
 def test_guide_by_straight_through():
     """Program 2, through samples: exact if every switch's likelihood is linear and the divergence is in closed form."""
     tables = torch.linspace(0.0, 20.0, SUBSETS.table_size).cos()
@@ -190,6 +193,7 @@ def test_spike_and_slab_regression():
         assert ks_2samp(found, other).pvalue > FAILURE_RATE
 
 
+@pytest.mark.slow
 def test_model_comparison():
     """Program 10: leave-one-out prediction prefers the model that knows how many features are on."""
     y = sdist.KSubset(torch.tensor([1.0, 0.0, 0.0, -1.0]), 2).sample((40,))
@@ -227,6 +231,7 @@ def households(strength):
     return sdist.RecursiveCardinality(LEANINGS, HOUSEHOLDS.pack([table, table]), HOUSEHOLDS)
 
 
+@pytest.mark.slow
 def test_missing_answers():
     """Program 8: NUTS and imputation where answers are NaN, against quadrature on enumerated vectors."""
     answers = households(torch.tensor(1.5)).sample((30,))

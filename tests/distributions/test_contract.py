@@ -667,7 +667,7 @@ def test_factories_make_what_they_say(name):
         assert type(factory((2,), torch.float64)) is getattr(sdist, name)
 
 
-@pytest.mark.parametrize("batch_shape", [(), (2, 3)], ids=str)
+@pytest.mark.parametrize("batch_shape", [pytest.param((), marks=pytest.mark.slow), (2, 3)], ids=str)
 @pytest.mark.parametrize(
     "factory", [f for factories in FACTORIES.values() for f in factories], ids=lambda f: f.__name__
 )

@@ -201,6 +201,7 @@ def test_evidence_in_any_order(name):
     check_evidence(RANDOM[name](NUM_CASES))
 
 
+@pytest.mark.slow(keep=6)
 @pytest.mark.parametrize("factory", OTHERS, ids=lambda factory: factory.__name__)
 def test_evidence_of_other_classes(factory):
     torch.manual_seed(0)
@@ -221,6 +222,7 @@ def test_samples(name):
         )
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize("name", RANDOM)
 def test_derivatives(name):
     """Along the weights, of every order; finite where weights are -inf."""

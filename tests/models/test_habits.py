@@ -326,6 +326,7 @@ def test_results_do_not_depend_on_the_device_that_is_set(name):
             np.testing.assert_array_equal(outcome(name, found), outcome(name, expected))
 
 
+@pytest.mark.slow(keep=2)
 @every
 @pytest.mark.filterwarnings("ignore:no convergence")
 def test_any_number_of_processes_gives_the_same(name):

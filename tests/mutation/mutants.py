@@ -52,7 +52,7 @@ def record(arguments: list[str]) -> int:
             self.seconds[report.nodeid] += report.duration
 
     durations = Durations()
-    options = ["--cov=pyro_structured", "--cov-context=test", "--cov-report=", "-q", *arguments]
+    options = ["-m", "", "--cov=pyro_structured", "--cov-context=test", "--cov-report=", "-q", *arguments]
     code = pytest.main(options, plugins=[durations])
     DURATIONS.write_text(json.dumps(durations.seconds))
     return int(code)
@@ -101,7 +101,8 @@ def try_mutant() -> int:
     if not tests:
         print("no test executes this line")
         return 0
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests]
+    options = ["-m", "", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     if "ops.compiled import" not in (ROOT / path).read_text():
         return subprocess.run(command, cwd=ROOT).returncode
     # Functions compiled before do not see that a function of another file, which they call, has changed.

@@ -169,6 +169,7 @@ def factory_of(cls):
     return factory
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("cls", [Chain, NeverAll])
 def test_a_right_distribution_passes(cls):
     check_distribution(factory_of(cls))
@@ -741,6 +742,7 @@ class ForgetsValuesWithoutValidation(Chain):
         return torch.logsumexp(self.score(Chain.enumerate_support(self, False)), 0)
 
 
+@pytest.mark.slow(keep=20)
 @pytest.mark.parametrize("cls, check, changes", BROKEN)
 def test_a_defect_is_found(cls, check, changes):
     arguments = {"batch_shapes": [(3,)], "dtypes": [torch.float64], "devices": ["cpu"], **changes}

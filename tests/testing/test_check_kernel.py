@@ -181,6 +181,7 @@ def check(factory, **options):
     )
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("kernel", FAULTS)
 def test_fault_is_found(kernel):
     with pytest.raises((AssertionError, AttributeError, TypeError, RuntimeError), match=FAULTS[kernel]):

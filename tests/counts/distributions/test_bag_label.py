@@ -45,6 +45,7 @@ def bags(draw):
     return logits, laws
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(bags())
 def test_labels_and_instances_by_enumeration(bag):

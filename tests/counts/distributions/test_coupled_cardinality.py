@@ -171,6 +171,7 @@ def assert_close(actual, expected, accuracy=1e-10):
     torch.testing.assert_close(actual, expected.expand(actual.shape), rtol=accuracy, atol=accuracy)
 
 
+@pytest.mark.slow
 def test_cases_are_of_all_kinds():
     cases = list(possible_cases())
     kinds = {kind for case in cases for _, _, kind in case.links}
@@ -186,6 +187,7 @@ def test_cases_are_of_all_kinds():
     assert sum(case.references is not None for case in cases) > 20
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(("fourier_width", "number"), [(2, 100), (1000, CASES)])
 def test_queries(fourier_width, number, monkeypatch):
     """All products by transforms, or none."""
@@ -224,6 +226,7 @@ def test_queries(fourier_width, number, monkeypatch):
         assert (certificate.marginal_logits_error < 1e-9).all()
 
 
+@pytest.mark.slow
 def test_evidence():
     for case in possible_cases():
         d, scores = case.make(), case.scores()
@@ -250,6 +253,7 @@ def finite_parts(tensors):
     return [t.masked_fill(t.isinf(), 0.0) for t in tensors]
 
 
+@pytest.mark.slow
 def test_derivatives():
     for case in possible_cases():
         parameters = [p.clone().requires_grad_() for p in case.parameters]

@@ -75,6 +75,7 @@ def is_between(low, number, high, error):
     return bool(((low <= number + error) & (number <= high + error)).all())
 
 
+@pytest.mark.slow(keep=12)
 @pytest.mark.parametrize("scale, impossible", [(0.3, 0.0), (10.0, 0.15), (1e5, 0.0)])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_energies_and_log_z_lie_between_the_bounds(name, scale, impossible):

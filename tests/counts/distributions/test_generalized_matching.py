@@ -44,6 +44,7 @@ def test_queries(seed):
     torch.testing.assert_close(d.unnormalized_log_prob(d.mode), log_weights.amax(0), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
 def test_bounds_contain_log_z(seed):
@@ -65,6 +66,7 @@ def test_bounds_contain_log_z(seed):
     assert bool(((least <= log_probs + slack) & (most >= log_probs - slack)).all())
 
 
+@pytest.mark.slow
 def test_certain_beliefs():
     """Of 2 x 2 one-to-one, Bethe's optimum is the better matching, and messages grow for ever: not to the other one."""
     torch.manual_seed(0)
@@ -332,6 +334,7 @@ def test_no_rows_and_single_precision():
     assert all(result.dtype == torch.float32 for result in results)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_sweeps_reach_the_marginals():
     """Chains from the mode: marginals of 4 x 6 within three standard errors of the exact ones."""
@@ -355,6 +358,7 @@ def test_sweeps_that_may_not_reach_everything():
     assert empty.sweep(torch.zeros(5, 0, 2, 2)).shape == (5, 0, 2, 2)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "shape, rows, columns", [((3, 5), (2, 3), (1, 2)), ((4, 6), (0, 3), (1, 2)), ((5, 5), (1,), (1,))], ids=str
@@ -395,6 +399,7 @@ def test_estimates_where_sums_take_too_long(monkeypatch):
     assert empty.estimate_log_partition()[1].shape == (0,)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6))
 def test_labels_with_counts(seed):

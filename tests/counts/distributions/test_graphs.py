@@ -87,6 +87,7 @@ def compare(function, tensors, backend):
     torch.testing.assert_close(found, differentiated(function), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow(keep=5)
 @pytest.mark.parametrize("case", CASES)
 def test_values_and_gradients(case):
     compare(*CASES[case], "aot_eager")

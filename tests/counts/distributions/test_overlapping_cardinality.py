@@ -83,6 +83,7 @@ def test_queries(seed):
             torch.testing.assert_close(d.table_marginals(number), expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6))
 def test_bounds_contain_log_z(seed):
@@ -186,6 +187,7 @@ def test_wrong_arguments():
             OverlappingCardinality(torch.zeros(3), families)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10**6))
 def test_parity_codes(seed):

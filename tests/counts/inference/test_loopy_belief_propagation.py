@@ -54,6 +54,7 @@ def test_weights_by_bethes_gradient():
     assert bool(((learned - TRUTH).abs() < 3 * errors).all()) and bool((errors < 0.15).all())
 
 
+@pytest.mark.slow
 def test_weights_by_random_optima():
     """The weights of ten copies of four assignments each, in one run: their mean within three standard errors."""
     pyro.set_rng_seed(1)

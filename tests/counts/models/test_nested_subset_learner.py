@@ -56,6 +56,7 @@ def planted(seed, number=600):
     return (torch.rand((number, 6), generator=generator) < 1 / (1 + (-16 * (share - 0.5)).exp())).double()
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize("penalty", [1.0, 0.0, 30.0])
 @pytest.mark.parametrize("seed", range(4))
 def test_best_of_all_trees(seed, penalty):

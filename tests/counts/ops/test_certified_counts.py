@@ -79,6 +79,7 @@ def test_one_potential_against_ball_arithmetic(name, size):
     check_accuracy(logits, potential, None, CountForest(size))
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", list(families(2)))
 def test_one_potential_of_4096_variables_against_ball_arithmetic(name):
     logits, potential = families(4096)[name]
@@ -124,6 +125,7 @@ def test_nested_potentials_against_ball_arithmetic(size, fourier_width, monkeypa
     check_accuracy(torch.from_numpy(generator.standard_normal(size)), potentials, subsets.subsets, subsets.forest)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_certificates_hold_on_a_thousand_adversarial_trees(monkeypatch):
     monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 6)
@@ -163,6 +165,7 @@ def test_certificates_see_constants_that_cancel():
     assert wrong > 10
 
 
+@pytest.mark.slow
 def test_few_nodes_fall_back_on_moderate_inputs(monkeypatch):
     monkeypatch.setattr(fourier_passes, "FOURIER_WIDTH", 6)
     generator = np.random.default_rng(0)
@@ -405,6 +408,7 @@ def test_what_is_left_out_cannot_hide_below_the_smallest_number():
     assert (found.marginal_logits / exact.marginal_logits - 1).abs().max() < 1e-12
 
 
+@pytest.mark.slow
 def test_the_rounding_of_the_result_itself_is_certified():
     generator = torch.Generator().manual_seed(0)
     for _ in range(300):
@@ -415,6 +419,7 @@ def test_the_rounding_of_the_result_itself_is_certified():
         assert abs(Fraction(found.marginal_logits.item()) - exact) <= certificate.marginal_logits_error.item()
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("scale", [1e10, 1e13, 1e16, 1e19, 1e30])
 @pytest.mark.parametrize("size", [4, 300])
 def test_huge_logits_and_tables(size, scale):

@@ -33,6 +33,7 @@ def entropy(p):
     return -torch.special.xlogy(p, p).sum()
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**16), st.integers(2, 6), st.integers(2, 6))
 def test_between_bounds(seed, n, m):
     joint = draw_joint(seed, n, m)
@@ -43,6 +44,7 @@ def test_between_bounds(seed, n, m):
     assert found[-1] <= entropy(left) + entropy(right) - entropy(joint.flatten()) + 1e-9
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**16), st.integers(2, 6), st.integers(2, 6))
 def test_symmetry(seed, n, m):
     """Where no cell is empty, so that rounds converge; the limit does not depend on which margin comes first."""

@@ -68,6 +68,7 @@ def test_samples_follow_enumerated_probabilities(subsets, steep, loops):
             assert multinomial_goodness_of_fit(p[keep], n[keep], total_count=20000) > FAILURE_RATE
 
 
+@pytest.mark.slow(keep=1)
 def test_extreme_counts_of_many_variables(loops):
     size = 300
     logits = torch.randn(2, size, dtype=torch.float64)

@@ -120,6 +120,7 @@ def assert_accurate(logits, count_logits, edges, edge_logits, variables):
     return certificate
 
 
+@pytest.mark.slow(keep=8)
 @pytest.mark.parametrize("name", potentials(2, np.random.default_rng(0)))
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("fourier_width", [1000, 16])
@@ -133,6 +134,7 @@ def test_accuracy(shape, name, fourier_width, monkeypatch):
     assert_accurate(logits, torch.from_numpy(potentials(256, rng)[name]), edges, tables, [0, 100, 255])
 
 
+@pytest.mark.slow
 def test_certificates_of_a_thousand_trees(monkeypatch):
     """Errors are within their certified bounds, whatever the numbers are, on 200 trees with five potentials each."""
     fallbacks, rows = 0, 5

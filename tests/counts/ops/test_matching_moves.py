@@ -91,6 +91,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("move", MOVES)
 def test_invariance(move, case):
@@ -163,6 +164,7 @@ def test_shifts_alone_connect_interval_laws():
     assert connected_components(reached.double().numpy(), connection="strong")[0] == 1
 
 
+@pytest.mark.slow
 def test_long_runs():
     """Chains that start at one matrix end with the law's distribution."""
     torch.manual_seed(3)

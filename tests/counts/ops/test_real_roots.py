@@ -50,6 +50,7 @@ def random_law(seed):
     return rng.normal(size=size + 1), rng
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6))
 def test_proofs_and_lowered_laws(seed):

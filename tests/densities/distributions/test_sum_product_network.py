@@ -86,6 +86,7 @@ def slow_log_prob(d, values):
     return (d.network_logits.log_softmax(-1).unsqueeze(-1) + torch.stack(found)).logsumexp(0)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**16), st.integers(1, 2), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5),
     st.sampled_from([0.0, 0.4]),

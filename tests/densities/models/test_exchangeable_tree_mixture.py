@@ -33,6 +33,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow(keep=15)
 @parametrize_with_checks(
     [ExchangeableTreeMixture(n_components=1, max_iter=2, handle_unknown="missing")],
     expected_failed_checks=lambda estimator: EXPECTED,

@@ -74,6 +74,7 @@ def test_distribution():
     assert (model.sample(20, random_state=0) == model.sample(20, random_state=0)).all()
 
 
+@pytest.mark.slow
 def test_default_members():
     binary = StackedDensity(random_state=0, time_budget=60.0).fit(rows(300))
     names = [member.name for member in binary.members_]
@@ -94,6 +95,7 @@ def test_default_members():
     assert -np.inf < words.score_samples(strange)[0] < words.score_samples(X[:1])[0]
 
 
+@pytest.mark.slow
 def test_large_data_have_fewer_members_and_starts(monkeypatch):
     X, X_val = rows(130), rows(30, 1)
     for most, number, n_init in ((131, 7, 10), (130, 6, 1)):

@@ -34,6 +34,7 @@ def draw_block(data, name):
     return ExchangeableBlock(logits.masked_fill(lost, -math.inf), statistic), generator
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", STATISTICS)
 @given(st.data())
 def test_evidence(check_evidence, name, data):

@@ -120,6 +120,7 @@ def evidence(data, statistic, batch=(3,)):
     return value, observed
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=300)
 @given(st.data())

@@ -83,6 +83,7 @@ def close(found, expected, tolerance=1e-10):
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(fields(), st.booleans(), st.integers(0, 2**31))
 def test_queries(case, over_labelings, seed):
@@ -207,6 +208,7 @@ def test_samples(composition, temperature, paired):
         assert discrete_goodness_of_fit(probs[:, row], place[:, row].bincount(minlength=81)) > 2e-9
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(fields(sizes=[((2, 3), 2), ((2, 2), 2)]), st.integers(0, 2**31))
 def test_two_labels(case, seed):
@@ -585,6 +587,7 @@ def test_mean_field_of_several_labels():
         tied.mean_field_logits()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(fields(), st.booleans())
 def test_bounds(case, strips):
@@ -607,6 +610,7 @@ def test_bounds(case, strips):
         assert least <= exact + 1e-9 * (1 + log_z.abs()) and exact <= most + 1e-9 * (1 + log_z.abs())
 
 
+@pytest.mark.slow
 def test_bounds_of_large_fields():
     """Bounds of large fields of three labels contain an estimate, have derivatives, and are exact without couplings."""
     torch.manual_seed(2)

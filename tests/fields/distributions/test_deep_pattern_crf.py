@@ -80,6 +80,7 @@ def plain(d, paired=True):
     return PatternCRF(d.unary_logits, d.pairwise if paired else None, d.weights, d.pattern_logits, d.grid)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(fields(), st.booleans(), st.integers(0, 2**31))
 def test_queries(check_binary_field, case, over_labelings, seed):
@@ -218,6 +219,7 @@ def test_perfect_samples(shape, upper):
         some_field().perfect_sample()
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize(("number", "upper"), [(3, 2), (2, 4), (3, 0), (0, 3)])
 @pytest.mark.parametrize("paired", [False, True])
 def test_sweeps_leave_the_field_as_it_is(number, upper, paired):
@@ -232,6 +234,7 @@ def test_sweeps_leave_the_field_as_it_is(number, upper, paired):
     check_samples(d, sweep(field, zeros, 60).unflatten(-1, (2, 3)).transpose(0, 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(fields(shapes=[(1, 4), (2, 2), (3, 2), (2, 3)]), st.integers(0, 2**31))
 def test_bounds(case, seed):
@@ -260,6 +263,7 @@ def test_bethe_approximation(paired):
     assert (found > d.log_partition_function - 0.2).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_estimates(reverse, monkeypatch):
     torch.manual_seed(7)
@@ -428,6 +432,7 @@ def test_batches():
         assert sweep(d.description, value[:1].transpose(0, 1).flatten(-2).double(), 2).shape == (2, 1, 6)
 
 
+@pytest.mark.slow
 def test_large_fields(monkeypatch):
     """Queries without a limit have results for large fields, and errors of the others name them."""
     torch.manual_seed(9)

@@ -60,6 +60,7 @@ def inside(low, exact, high):
     assert (low <= exact + slack).all() and (exact <= high + slack).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=85)
 @given(fields(), st.sampled_from([2, 3, 8]), st.sampled_from([2, 6, 30, 2**19]), st.booleans())
 def test_bounds(case, width, states, observe):
@@ -163,6 +164,7 @@ def large_field(shape, composition, temperature):
     return PatternCRF(torch.randn(2, *shape), penalties, weights, biases, grid, composition, temperature)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     ("shape", "composition", "temperature"), [((11, 9), "sum", 1), ((9, 14), "min", 1), ((10, 9), "min", 2)]
 )
@@ -174,6 +176,7 @@ def test_grids_in_strips(shape, composition, temperature):
     assert (low <= exact + 1e-4).all() and (exact <= high + 1e-4).all() and (high - low < 12).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(("composition", "temperature"), [("sum", 0.0), ("min", 0.5)])
 def test_large_fields_at_other_temperatures(composition, temperature):
     """Annealed importance sampling is between the bounds of fields that have no exact sum."""

@@ -77,6 +77,7 @@ def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(fields(), st.booleans(), st.integers(0, 2**31))
 def test_queries(check_binary_field, case, over_labelings, seed):
@@ -450,6 +451,7 @@ def test_bad_evidence():
         )
 
 
+@pytest.mark.slow
 def test_pseudo_likelihood_learns():
     """The pseudo-likelihood is largest near the parameters of the data; conditionals of batches and expansions."""
     torch.manual_seed(5)

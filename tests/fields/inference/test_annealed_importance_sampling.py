@@ -42,6 +42,7 @@ def field(composition="sum", temperature=1.0, rows=1, paired=True):
 TABLE = torch.tensor([0.5, 1.0, -torch.inf, 2.0]).double()
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("composition", ["sum", "min", TABLE])
 @pytest.mark.parametrize("temperature", [0, 0.4, 1, 2, 2.6])
 def test_both_directions_agree_with_sums(composition, temperature):
@@ -54,6 +55,7 @@ def test_both_directions_agree_with_sums(composition, temperature):
         check(value, error, d.log_partition_function)
 
 
+@pytest.mark.slow
 def test_standard_error_covers():
     """In runs that are rows of one batch."""
     torch.manual_seed(1)
@@ -99,6 +101,7 @@ def islands():
     return RBM(weights, visible, torch.tensor([5.0, 4.0]).double() - on)
 
 
+@pytest.mark.slow
 def test_islands():
     """Labels of three kinds are far apart: chains from independent pixels stay at the first kind, nats below log Z;
     chains from mean-field solutions find log Z, and standard errors cover it.
@@ -200,6 +203,7 @@ def labels_field(composition="sum", temperature=1.0, rows=(), paired=True, estim
     return CategoricalPatternCRF(unary, pairwise, weights, biases, grid, composition, temperature, estimator)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("composition", ["sum", "min", TABLE])
 @pytest.mark.parametrize("temperature", [1, 2])
 @pytest.mark.parametrize("paired", [False, True])
@@ -218,6 +222,7 @@ def test_several_labels(composition, temperature, paired):
     check(found, error, d.log_prob(y))
 
 
+@pytest.mark.slow
 def test_standard_errors_of_several_labels():
     torch.manual_seed(1)
     d = labels_field()
@@ -275,6 +280,7 @@ def fields_of_parameters(estimator):
         yield kind, [part.clone().requires_grad_() for part in parts]
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_gradient(reverse):
     """Gradients are those of log Z and of log-probabilities, up to the error of a mean over chains."""

@@ -76,6 +76,7 @@ def kernel(model):
     return Gibbs([(FieldGibbs(model, num_sweeps=2), ["y"]), (RandomWalkKernel(model), ["level"])])
 
 
+@pytest.mark.slow
 def test_kernel():
     check_kernel(
         kernel,
@@ -117,6 +118,7 @@ def model_of(start, grid=GRID):
     return model
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent):
     y, start = field(parameters()).sample((20,)), parameters(scale=0.5)
@@ -130,6 +132,7 @@ def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent):
         assert (moved - gradient).abs().max() < 6 * 20 * 0.5 / 10_000**0.5
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "make",
     [

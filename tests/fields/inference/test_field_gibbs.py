@@ -130,6 +130,7 @@ LIKELIHOODS = {
 }
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_likelihoods(name):
     prior, likelihood = field(), LIKELIHOODS[name]
@@ -212,6 +213,7 @@ def test_sums_out_of_reach(kernel):
     check_means(found, expected)
 
 
+@pytest.mark.slow
 def test_two_fields():
     """A field that comes later has no influence, unless it depends on the first one."""
 
@@ -291,6 +293,7 @@ def test_refusals(model, error, message):
         draws(model, 10)
 
 
+@pytest.mark.slow
 def test_masked_distributions():
     """Masked fields are left to BinaryGibbs by the composition, and refused by FieldGibbs in Gibbs."""
     with pytest.raises(ValueError, match="y: expected a field without a scale or a mask .*; BinaryGibbs takes it"):
@@ -357,6 +360,7 @@ def test_several_labels_alone(composition, temperature):
 LEVELS = torch.tensor([0.0, 1.0, -1.0])
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("labels", [2, 3])
 def test_several_labels_in_noise(labels):
     """Colours of pixels by their labels; one of the labels cannot be at some pixel."""

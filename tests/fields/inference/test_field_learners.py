@@ -86,6 +86,7 @@ def likelihood_gradient(parts, y):
     return torch.autograd.grad(-field.log_prob(y).sum(), list(parts.values()))
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("persistent, num_sweeps", [(False, 200), (True, 200)])
 def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent, num_sweeps):
     truth = small_parameters()
@@ -106,6 +107,7 @@ def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent, num_sweeps)
         assert (moved - gradient).abs().max() < 6 * 20 * 0.5 / 10_000**0.5
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "make",
     [
@@ -157,6 +159,7 @@ def test_parameters_are_found_again(make):
     assert deviation.abs().max() < most_standard_errors(len(scores)), deviation
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "make",
     [
@@ -574,6 +577,7 @@ def categorical_model(y):
         return pyro.sample("y", field, obs=y if len(y.shape) > 1 else None)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("persistent", [True, None])
 def test_several_labels(persistent):
     """Learning several labels by persistent chains, and by the pseudo-likelihood."""

@@ -119,6 +119,7 @@ def log_loss(logits, masks):
     return np.logaddexp(0, np.where(masks > 0, -logits, logits)).mean()
 
 
+@pytest.mark.slow
 def test_probabilities_are_calibrated(figures):
     """Probabilities of a field, worse than the classifier's alone, are better after calibration; labels stay."""
     images, masks = figures
@@ -133,6 +134,7 @@ def test_probabilities_are_calibrated(figures):
     np.testing.assert_array_equal(logits > 0, model.predict(tests))
 
 
+@pytest.mark.slow
 def test_patterns_help(figures):
     images, masks = figures
     options = {"max_iter": 75, "random_state": 0, "shifts": 0, "learning_rate": 0.03}
@@ -189,6 +191,7 @@ def small_pictures(masks):
     return (colours + np.random.default_rng(1).integers(-55, 56, colours.shape)).astype(np.uint8)
 
 
+@pytest.mark.slow
 def test_grey_and_transparent_pictures(figures):
     """Have what colour pictures have: grey ones are three equal colours, opaque ones the colours."""
     masks = figures[1][:12]
@@ -242,6 +245,7 @@ def test_usual_mistakes_are_named(figures):
     assert model.predict(images[..., 0]).shape == masks.shape
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("inference", ["mean_field", "map"])
 def test_where_gradients_are_off_or_numbers_are_long(figures, inference, capfd):
     images, masks = figures[0][:30], figures[1][:30]

@@ -51,6 +51,7 @@ def test_strips_are_a_grid_without_some_pairs(shape, width, shift):
     assert strips.whole == (min(shape) <= width)
 
 
+@pytest.mark.slow
 def test_mean_field_never_becomes_worse(monkeypatch):
     """Over rounds, at every temperature and for every composition, with strips and with a whole grid."""
     torch.manual_seed(1)
@@ -86,6 +87,7 @@ def test_holder_bound_decreases_and_is_exact_for_one_part():
     torch.testing.assert_close(holder_bound(twice, [whole], 27, 0), log_partition(twice))
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("width", [2, 3])
 def test_modular_bound(temperature, width):

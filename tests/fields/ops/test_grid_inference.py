@@ -39,6 +39,7 @@ def scores(shape, states, penalties):
     return values, differ.double(), single - penalties.where(differ.unsqueeze(1), 0.0).sum(-1)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.sampled_from(SHAPES),
@@ -103,6 +104,7 @@ def test_several_labels(size, seed, impossible, scale):
     torch.testing.assert_close(joint[place, torch.arange(3)][possible], peak[possible], rtol=1e-13, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_derivatives_of_several_labels():
     torch.manual_seed(6)
     states, penalties = torch.randn(2, 12, dtype=torch.double), torch.randn(1, 4, dtype=torch.double)
@@ -131,6 +133,7 @@ def test_shared_penalties_and_groups_of_rows(monkeypatch):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_derivatives():
     """Along states and penalties, of log Z and of the marginals, and also where one row serves all."""
     for rows in (1, 2):

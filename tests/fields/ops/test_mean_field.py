@@ -49,6 +49,7 @@ def test_the_bound_never_falls(composition, temperature):
         assert (values[-1] < d.log_partition_function + 1e-9).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("composition", ["sum", "min", "table"])
 def test_derivatives(composition):
     d = field(1, composition)

@@ -103,6 +103,7 @@ def test_alpha_expansion(shape, labels, scale, seed):
     assert cuts < 1000
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.sampled_from([(2, 2), (2, 3), (3, 3)]),

@@ -61,6 +61,7 @@ def starts(field):
     return (field.odds > 0).double()
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.sampled_from([(1, 3), (2, 2), (2, 3), (3, 3)]),
@@ -165,6 +166,7 @@ def test_balanced_signs():
         assert math.prod(signs) == -1
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.sampled_from([None, 1.0, -1.0]), st.sampled_from(TEMPERATURES), st.booleans(), st.integers(0, 2**31))
 def test_single_patterns(sign, temperature, paired, seed):
@@ -215,6 +217,7 @@ def test_chords_are_above(scheme, temperature, seed):
         assert chords.at(activations) >= potential_of(activations, scheme, temperature) - 1e-10
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.sampled_from(TEMPERATURES), st.floats(0, 1), st.floats(0, 3), st.integers(0, 2**31))
 def test_majorants_are_above(temperature, certain, width, seed):

@@ -42,6 +42,7 @@ def check_means(found, expected):
     assert ((found.double().mean(0) - expected).abs() < 6 * error).all()
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name, dtype", [*((name, torch.float32) for name in PRIORS), ("few numbers", torch.float64)])
 def test_posterior_of_a_vector(name, dtype):
     def model():
@@ -74,6 +75,7 @@ def test_rows_of_a_plate_are_updated_together():
     assert (found.double().mean((0, 1)) - expected).abs().max() < 0.06
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("total_first", [False, True])
 def test_rows_that_a_site_outside_the_plate_ties(total_first):
     def model():

@@ -147,6 +147,7 @@ def script(task, folder, names):
             torch.save([mcmc.get_samples(), repr(mcmc._diagnostics)], folder / f"{name}.samples")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked to be killed")
 def test_killed_processes(tmp_path):
     """One process starts others, which are killed; another one, which has seen none of it, goes on."""
@@ -172,6 +173,7 @@ def test_killed_processes(tmp_path):
             assert diagnostics == repr(expected._diagnostics)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", STOPPED)
 def test_stopped_runs(name, tmp_path):
     """Runs that end by an error, also in replayed turns, and what their files hold in the end."""

@@ -24,6 +24,7 @@ def assert_close(first, second, tolerance=1e-6):
         assert torch.allclose(value, second[name], rtol=tolerance, atol=tolerance), name
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule"), (2, "plateau"), (2, "effects")])
 def test_variational_inference(size, kind, tmp_path):
     """Rows that do not share out evenly; random numbers differ afterwards."""
@@ -63,6 +64,7 @@ TOLERANCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_learners_with_random_numbers(tmp_path):
     """Parameters and losses are equal in distribution, and in all processes; each has chains of its own rows."""
@@ -93,6 +95,7 @@ def test_nobody_learns_apart(tmp_path):
         assert shards == "ValueError: n: expected at least one row for each of 2 processes, got 1"
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("size", [2, 3])
 def test_failures_are_those_of_all(size, tmp_path):
     """With the number of the process and of the row, at once, and nothing has changed; all can go on."""
@@ -139,6 +142,7 @@ def test_numbers_that_are_not_finite_in_svi(tmp_path):
     assert_close(first[2], second[2], 0.0)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("size", [2, 3])
 def test_processes_that_are_killed_are_named(size, tmp_path):
     found = outcomes(together.failures_of_svi, size, tmp_path, "killed", by_tcp=size == 3)
@@ -149,6 +153,7 @@ def test_processes_that_are_killed_are_named(size, tmp_path):
         assert seconds < 10
 
 
+@pytest.mark.slow
 def test_programs_that_end_with_an_error(tmp_path):
     """Others say which process it was, and why, also of SVI, whose errors nobody catches."""
     file = tmp_path / "group"
@@ -165,6 +170,7 @@ def test_programs_that_end_with_an_error(tmp_path):
     assert second.rstrip().endswith("FileNotFoundError: pictures.pt")
 
 
+@pytest.mark.slow
 def test_interrupts_while_waiting(tmp_path):
     first, second = outcomes(together.interrupted, 2, tmp_path)
     assert (first[0], second[0]) == ("KeyboardInterrupt: ", "RuntimeError: rank 0: KeyboardInterrupt")
@@ -207,6 +213,7 @@ def test_other_things_at_the_same_time(tmp_path):
         assert text.endswith("expected all to do the same, got state_dict in rank 0, a step in rank 1") and seconds < 10
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("kind", ["SVI", "PCD"])
 def test_early_stopping(kind, tmp_path):
     """All stop at the same score, the mean, and go back to it."""
@@ -240,6 +247,7 @@ def killed(tmp_path_factory):
     return folder, outcomes(together.killed_runs, 2, tmp_path_factory.mktemp("groups"), folder)
 
 
+@pytest.mark.slow
 def test_runs_go_on_after_a_process_was_killed(killed, tmp_path):
     """Bit for bit, with as many processes as before, from one file of both."""
     folder, ((text, seconds), nothing) = killed
@@ -251,6 +259,7 @@ def test_runs_go_on_after_a_process_was_killed(killed, tmp_path):
             assert differences(full, final) == [] and differences(full, early), name
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("size", [1, 3])
 def test_runs_go_on_with_another_number_of_processes(size, killed, tmp_path):
     """Every process has the chains of its own rows; parameters and optimisers are those of before."""

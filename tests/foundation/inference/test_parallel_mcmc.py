@@ -64,6 +64,7 @@ def check_same(found, expected):
     assert repr(found._diagnostics) == repr(expected._diagnostics)
 
 
+@pytest.mark.slow
 def test_processes_draw_what_one_draws(model, tmp_path):
     """And go on from files, with draws in double precision if that is the default."""
     torch.set_default_dtype(torch.double)
@@ -89,6 +90,7 @@ def test_processes_draw_what_one_draws(model, tmp_path):
         run(walk(failing), SEEN, n_jobs=2)
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed():
     def mortal(y):
         if os.getpid() != tests:

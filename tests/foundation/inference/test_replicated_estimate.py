@@ -38,6 +38,7 @@ def matching(estimator):
     return RandOM(base, Matching(2), estimator=estimator).estimate_log_prob, RandOM(base, Matching(2)).log_prob(value)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 @pytest.mark.parametrize(
     "make, estimator",

@@ -70,6 +70,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_killed_runs_go_on_as_if_nothing_had_happened(folder):
     """Parameters, optimisers, schedules, buffers, chains, scores and generators are the same, in all learners."""
     runs = sorted(path.stem for path in folder.glob("*.full"))

@@ -161,6 +161,7 @@ def joint_values(fn):
     return values[places].reshape(-1, *fn.batch_shape, *fn.event_shape)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_draws_follow_the_posterior(name):
     model = MODELS[name]
@@ -472,6 +473,7 @@ def chain_averages(model, y, latent, functions, num_samples):
         yield series.mean((0, 1)), series[0].std(0) / effective.sqrt(), most_standard_errors(float(effective.min()))
 
 
+@pytest.mark.slow
 def test_chain_with_unknown_emissions():
     """Against the sum over all chains and a grid of means."""
     stay = torch.tensor([[0.8, 0.2], [0.2, 0.8]]).double().log().flatten()
@@ -493,6 +495,7 @@ def test_chain_with_unknown_emissions():
         assert ((mean - exact).abs() < most * error).all()
 
 
+@pytest.mark.slow
 def test_spike_and_slab():
     """Weights with narrow and wide normal priors, against the closed form without the weights."""
     scales = torch.tensor([0.3, 2.0]).double()
@@ -557,6 +560,7 @@ def draw_hidden_chains():
     return {"levels": levels, "z": z}, (dist.Normal(levels[z], 0.5).sample(),)
 
 
+@pytest.mark.slow
 def test_simulation_based_calibration_of_hidden_chains():
     """The other such model, outliers in a plate, is in the contract of kernels."""
 

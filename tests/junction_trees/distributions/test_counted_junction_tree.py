@@ -92,6 +92,7 @@ def close(actual, expected, tolerance=1e-10):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("part", range(3))
 def test_queries_equal_enumeration(part):
     for seed in range(100 * part, 100 * part + 100):
@@ -127,6 +128,7 @@ def places(d):
     return torch.tensor([math.prod(sizes[place + 1 :]) for place in range(len(sizes))])
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("part", range(3))
 def test_derivatives_equal_those_of_enumeration(part):
     """Gradients and Hessian-vector products of log Z and of a log-probability."""
@@ -254,6 +256,7 @@ def test_wrong_shapes_and_impossible_counts_are_named():
         CountedJunctionTree(torch.zeros(16), PATH, torch.full((6,), -math.inf), pairs).sample()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("most", [3, 5])
 def test_long_chains_of_few_counted_variables(most):
     """Counts beyond the possible ones take no place; against a forward recursion."""

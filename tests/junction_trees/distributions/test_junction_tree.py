@@ -55,6 +55,7 @@ def close(found, expected, tolerance=1e-10):
     torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(trees(), st.integers(0, 2**31), st.sampled_from([0.0, 0.1, 0.4]), st.sampled_from([0.3, 3.0, 50.0]))
 def test_queries(tree, seed, impossible, scale):
@@ -433,6 +434,7 @@ def test_copies_of_expanded_instances_with_gradients():
     assert torch.equal(copied.marginals, d.marginals) and copied.clique_logits.shape == (2, 8)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(trees(), st.integers(0, 2**31), st.sampled_from([0.0, 0.2]), st.sampled_from([0.3, 3.0, 50.0]), st.booleans())
 def test_evidence_of_states(tree, seed, impossible, scale, observe):

@@ -29,6 +29,7 @@ ODD = np.stack(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=5)
 @given(st.integers(0, 10**6), st.sampled_from([0.5, 10.0]), st.sampled_from([TreeMixtureEM, SharedTreeMixtureEM]))
 def test_objective_never_falls(seed, stiffness, kind):
@@ -59,6 +60,7 @@ def test_objective_never_falls(seed, stiffness, kind):
     assert phases[-1].objective == pytest.approx(expected / rows.total)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("shared", [False, True])
 def test_counts_that_no_clique_can_say(shared):
     settings = {"n_components": 2, "treewidth": 1, "shared_tree": shared, "random_state": 0}
@@ -79,6 +81,7 @@ def test_counts_that_no_clique_can_say(shared):
     assert abs(np.isin(drawn.sum(1), [1, 4, 7]).mean() - np.isin(ODD.sum(1), [1, 4, 7]).mean()) < 0.15
 
 
+@pytest.mark.slow
 def test_counts_are_kept_only_if_validation_rows_gain():
     X = np.random.default_rng(1).integers(2, size=(120, 7))
     settings = {"n_components": 2, "treewidth": 1, "random_state": 0}

@@ -41,6 +41,7 @@ def test_counts_are_kept_only_if_validation_rows_gain():
     np.testing.assert_array_equal(counting.score_samples(X), plain.score_samples(X))
 
 
+@pytest.mark.slow
 def test_digits():
     X = (load_digits().data >= 8).astype(int)[np.random.default_rng(1).permutation(1797)]
     counting, plain = with_and_without(X[:1437], treewidth=1)

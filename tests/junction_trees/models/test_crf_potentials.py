@@ -25,6 +25,7 @@ def random_field(sizes, edges, num_features=2, edge_features=True):
     return field, weights, torch.randn(3, num_features, dtype=torch.double)
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("edge_features", [False, True])
 @pytest.mark.parametrize("sizes, edges", CASES)
 def test_equals_brute_force(sizes, edges, edge_features):

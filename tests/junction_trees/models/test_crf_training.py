@@ -39,6 +39,7 @@ def gradient(field, data, weights):
     return torch.autograd.grad(loss(field, data, FieldWeights(*leaves)), leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("l2", [0.1, 10.0])
 def test_single_label_is_logistic_regression(size, l2):

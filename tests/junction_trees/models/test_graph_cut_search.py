@@ -28,6 +28,7 @@ def random_weights(seed, most):
     return rng, weights + weights.T
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(SEEDS, st.integers(1, 4), st.sampled_from([0.0, 0.5, 2.0]), st.sampled_from([0.0, 0.3]))
 def test_graphs_are_thin(seed, treewidth, discount, tolerance):

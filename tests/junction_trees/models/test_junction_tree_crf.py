@@ -45,6 +45,7 @@ class Module(torch.nn.Module):
         self.forward = function
 
 
+@pytest.mark.slow(keep=40)
 @parametrize_with_checks([JunctionTreeCRF(), JunctionTreeCRF(l1=0.5, edge_features=True, method="pairwise")])
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_conventions(estimator, check):
@@ -156,6 +157,7 @@ def test_pyro_distribution():
     np.testing.assert_allclose(labels.log_prob(torch.from_numpy(y[:7])), crf.log_prob(X[:7], y[:7]))
 
 
+@pytest.mark.slow
 def test_feature_map():
     """Labels that no linear function of the columns tells."""
     rng = np.random.default_rng(0)

@@ -52,6 +52,7 @@ def beliefs(tree, tables, evidence):
     return [*found, *first, *second, without]
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("observed", [False, True])
 def test_beliefs_and_derivatives(observed, monkeypatch):
     @settings(max_examples=100, deadline=None)

@@ -79,6 +79,7 @@ def test_flows_solve_the_linear_program(seed, size):
                 assert cuts.weights.min() >= solution.value - 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(SEEDS, st.integers(0, 3), st.booleans())
 def test_bound_and_best_cut(seed, size, with_bonus):
@@ -93,6 +94,7 @@ def test_bound_and_best_cut(seed, size, with_bonus):
         assert cut.separators.sum() <= size
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(SEEDS, st.integers(1, 3))
 def test_integers_and_enough_sources_find_the_optimum(seed, size):

@@ -141,6 +141,7 @@ def test_one_feasible_value(name, costs):
         assert d.log_prob(impossible) == -torch.inf
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", ONE_VALUE)
 def test_estimates_of_certain_values(name):
     for estimator in (Splitting(20, 2), PlainMonteCarlo(10)):

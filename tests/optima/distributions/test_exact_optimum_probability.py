@@ -82,6 +82,7 @@ def test_first_derivatives(family, problem, place):
     torch.testing.assert_close(found, (right - left) / (2 * STEP), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow(keep=8)
 @pytest.mark.parametrize("problem", ["first two", "order"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_second_derivatives(family, problem):

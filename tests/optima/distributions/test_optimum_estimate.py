@@ -70,6 +70,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", EXACT)
 def test_gradients_against_exact(name):
     torch.manual_seed(0)
@@ -110,6 +111,7 @@ def test_gradients_of_three_rows_against_differences_of_scipy():
         assert (slopes.mean() - (ends[1] - ends[0]) / (2 * step)).abs() < most_standard_errors(NUM_RUNS) * error + 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.script")
 def test_forward_mode_is_refused():
     """Of the estimate, and of its gradient."""
@@ -271,6 +273,7 @@ def test_paths():
     assert (loc.grad[[0, 3]] < 0).all() and (loc.grad[[1, 4]] > 0).all()
 
 
+@pytest.mark.slow
 def test_uncertain_estimates_are_told():
     """Of every estimator, also of one's own; infeasible and impossible values are certain."""
     torch.manual_seed(0)

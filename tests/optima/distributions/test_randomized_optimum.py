@@ -62,6 +62,7 @@ def compare_with_draws(distribution, costs=None):
     assert ((frequencies - probs).abs() > error + 3 / NUM_DRAWS).sum() <= 1
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize("name", BASES)
 def test_independent_costs(name):
     torch.manual_seed(0)
@@ -71,6 +72,7 @@ def test_independent_costs(name):
         compare_with_draws(RandOM(base, problem), costs)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("maximize", [False, True])
 def test_matchings(maximize):
     allowed = torch.tensor([[True, False, True, True]])

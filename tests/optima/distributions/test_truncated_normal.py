@@ -81,6 +81,7 @@ def test_mixed_bounds():
     torch.testing.assert_close(d.log_prob(torch.tensor([0.5, 0.5])), expected)
 
 
+@pytest.mark.slow
 def test_as_a_latent_site():
     """NUTS stays inside, and finds the moments."""
     pyro.set_rng_seed(0)

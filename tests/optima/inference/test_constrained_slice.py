@@ -96,6 +96,7 @@ def test_costs_without_parameters():
     assert ks_2samp(gain, expected).pvalue > FAILURE_RATE
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("kind", ["negated", "shifted", "mixture"])
 def test_costs_of_any_distribution(kind):
     """Against costs drawn until the optimum is right."""
@@ -120,6 +121,7 @@ def test_costs_of_any_distribution(kind):
         assert ks_2samp(found[:, entry] - found[:, 0], expected[:, entry] - expected[:, 0]).pvalue > FAILURE_RATE, entry
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("kind", ["top k", "solver"])
 def test_posterior_given_other_observations(kind):
     """Named costs on which another site depends too."""
@@ -216,6 +218,7 @@ def trips_of_sites(y, num_copies):
         pyro.sample("last", Argmin(w, TRIPS[2]), obs=y[2].expand(num_copies, 1, 5))
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("model", [trips_of_a_plate, trips_of_sites])
 def test_optima_that_share_costs(model):
     """One network, many paths: the costs are in the intersection of all inverse sets."""
@@ -227,6 +230,7 @@ def test_optima_that_share_costs(model):
     assert TRIPS.contains(mcmc.get_samples()["w"], y).all()
 
 
+@pytest.mark.slow
 def test_rows_that_share_costs_beside_parameters():
     """Two rows of costs, each with two optima, and a parameter that moves with the costs."""
     direction = torch.tensor([1.0, 0.0, -1.0])
@@ -363,6 +367,7 @@ def test_start_where_bounds_leave_room():
     assert len(tries) < 10
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("width", [3.0, 6.0])
 def test_start_where_costs_have_a_density(width, seed):
@@ -401,6 +406,7 @@ def test_starts_need_no_density_where_no_kernel_asks_for_it(base, given):
     assert problem.contains(costs, torch.arange(3)).all()
 
 
+@pytest.mark.slow
 def test_costs_that_are_their_locations():
     """Scales have underflown beside locations."""
 

@@ -104,6 +104,7 @@ def assert_same_distribution(found, expected, value, problem):
 CASES = [(name, base) for name, problem in PROBLEMS.items() for base in bases(problem)]
 
 
+@pytest.mark.slow(keep=12)
 @pytest.mark.parametrize("name, kind", CASES)
 def test_sweeps_lead_to_the_posterior(name, kind):
     """From a start that is the same for all chains, and from exact draws."""
@@ -170,6 +171,7 @@ def test_intervals_without_a_length(kind):
 ON_LINES = ("normal", "uniform", "gamma", "log-normal", "exponential", "correlated", "mixture", "laplace", "student")
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize("kind", [*ON_LINES, "logistic", "gumbel", "weibull", "inverse gamma", "half-normal", "cauchy"])
 def test_lines_lead_to_the_posterior(kind):
     """Where restrictions have no closed form."""
@@ -237,6 +239,7 @@ def test_costs_of_a_heavy_tail():
         assert inside.all() and (costs > 0).all()
 
 
+@pytest.mark.slow
 def test_lines_do_not_lead_to_the_ends_of_a_support():
     """Where densities have a pole, from which no update would lead back: costs next to it have no digits to go."""
     pyro.set_rng_seed(0)

@@ -50,6 +50,7 @@ def intervals(draw):
     return low, start + width
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(CUMULATIVE)), intervals(), st.floats(1e-12, 1 - 1e-12))
 def test_quantiles(kind, interval, uniform):

@@ -55,6 +55,7 @@ def exact_moments(log_likelihood, number=2_001):
     return mean, (weights @ (grid - mean) ** 2).sqrt()
 
 
+@pytest.mark.slow
 def test_posterior_of_a_weight_agrees_with_quadrature():
     """And the chain mixes: its autocorrelation time is below five."""
     pyro.set_rng_seed(0)
@@ -126,6 +127,7 @@ def three_blocks(model):
     return Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["parameter"])])
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "kind, make",
     [
@@ -294,6 +296,7 @@ def test_chains_with_one_kernel_are_resumed(tmp_path):
         assert torch.equal(mcmc.get_samples()[name], expected), name
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("kind", ["scale", "kink"])
 def test_what_is_not_linear(kind):
     """A scale that moves along a line on which the location is straight, and a location that has a kink."""
@@ -435,6 +438,7 @@ STAY += [
 ]
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", STAY)
 def test_exact_draws_stay_exact_draws(name, monkeypatch):
     """A move from a draw of the prior, given the optima of its costs, leads to another: parameters and noise keep their
@@ -621,6 +625,7 @@ def test_tables_of_many_multiples(size):
     assert torch.stack(ratios).std() < 0.1
 
 
+@pytest.mark.slow(keep=6)
 @pytest.mark.parametrize("maximize", [False, True])
 @pytest.mark.parametrize("name", ["moving ends", "upper ends", *CURVED])
 def test_tables_along_the_incidence_of_optima(name, maximize, monkeypatch):
@@ -949,6 +954,7 @@ def log_probability_of_order(locations, order):
     return below[-1].log()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("scale", [1e-2, 1e-5])
 def test_chains_come_from_far(scale):
     """From costs that are farther from their locations than tables of their noise reach."""
@@ -982,6 +988,7 @@ def test_chains_come_from_far(scale):
     assert abs(found.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
 
+@pytest.mark.slow
 def test_chains_that_do_not_move_say_so():
     """Noise that is lost to rounding next to the costs of the start."""
     pyro.set_rng_seed(0)
@@ -1003,6 +1010,7 @@ def test_chains_that_do_not_move_say_so():
     assert ((mcmc.get_samples()["psi"] / 1e-20).abs() < 5).all()
 
 
+@pytest.mark.slow
 def test_posterior_of_costs_between_bounds():
     """The truncated normal costs of the paper."""
     pyro.set_rng_seed(0)
@@ -1028,6 +1036,7 @@ def test_posterior_of_costs_between_bounds():
     assert abs(found.std() - deviation) < most_standard_errors(effective) * deviation / math.sqrt(2 * effective)
 
 
+@pytest.mark.slow
 def test_costs_whose_entries_are_in_plates():
     """One problem, whose rows or entries are those of a plate: the whole is one row."""
     pyro.set_rng_seed(0)

@@ -30,6 +30,7 @@ def preferences(value):
         pyro.sample("y", RandOM(dist.Exponential(rates(slope)).to_event(1), Ranking(4)), obs=value)
 
 
+@pytest.mark.slow
 def test_slope_and_costs():
     pyro.set_rng_seed(0)
     problem = Ranking(4)
@@ -66,6 +67,7 @@ def two_kinds(order, pairs):
     pyro.sample("pairs", RandOM(dist.Normal(scale * torch.eye(3), 1.0).to_event(2), Matching(3)), obs=pairs)
 
 
+@pytest.mark.slow
 def test_beside_costs_that_stay():
     """The same as from the composition that keeps all costs, by the means of independent chains."""
     pyro.set_rng_seed(0)
@@ -104,6 +106,7 @@ def two_tastes(value):
         pyro.sample("y", RandOM(dist.Gumbel(rewards, 1.0).to_event(1), Ranking(4, maximize=True)), obs=value)
 
 
+@pytest.mark.slow
 def test_discrete_sites_do_not_see_the_costs():
     """Given the costs of 60 rows, the common one would hardly ever change."""
     pyro.set_rng_seed(0)
@@ -128,6 +131,7 @@ def test_discrete_sites_do_not_see_the_costs():
     assert (choices - expected).abs().max() < 0.2
 
 
+@pytest.mark.slow
 def test_costs_that_are_parameters_of_summed_ones():
     """They are drawn given new costs, not those that were summed out of what came before."""
     pyro.set_rng_seed(0)

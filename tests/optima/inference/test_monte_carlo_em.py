@@ -80,6 +80,7 @@ class ExactEM(MCEM):
         return {"y_costs": (loc + torch.autograd.grad(total, loc)[0]).detach().unsqueeze(0)}
 
 
+@pytest.mark.slow
 def test_exact_expectations_increase_the_likelihood(data, optimum):
     learner, reached = ExactEM(choices, no_guide, None), []
     for _ in range(25):
@@ -89,6 +90,7 @@ def test_exact_expectations_increase_the_likelihood(data, optimum):
     assert log_likelihood(optimum[0], *data) - reached[-1] < 0.05
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "optim, options, num_steps, batch_size",
     [
@@ -111,6 +113,7 @@ def test_optimum_of_the_likelihood(data, optimum, optim, options, num_steps, bat
     assert ((found - TRUTH).abs() < 6 * error).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 @pytest.mark.parametrize("uses_svi, num_steps", [(False, 160), (True, 25)], ids=["MCEM", "SVI"])
 def test_matchings_with_a_prior(uses_svi, num_steps):
@@ -140,6 +143,7 @@ def test_matchings_with_a_prior(uses_svi, num_steps):
     assert (error < 0.2).all()
 
 
+@pytest.mark.slow
 def test_control_variate_takes_the_noise_of_other_costs_away():
     """Two edges matter to the path, and 200 do not: the gradient is that of the two, and their noise remains."""
     edges = torch.cat([torch.tensor([[0, 1], [0, 1]]), torch.tensor([[1, 2]]).expand(200, 2)])
@@ -169,6 +173,7 @@ def test_control_variate_takes_the_noise_of_other_costs_away():
     assert noise[1] < noise[0] / 4
 
 
+@pytest.mark.slow
 def test_other_sites_that_depend_on_costs():
     """Two observations of one cost: their joint likelihood is known."""
     # Copies of four rows: the same optimum, and less Monte Carlo error.

@@ -59,6 +59,7 @@ def test_the_exact_maximum(exact):
     assert torch.allclose(found, torch.tensor([0.6, 0.2, 0.2]), atol=1e-4)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("learner", ["SVI", "PerturbAndMAP"])
 def test_learners_that_reach_it(exact, learner):
     """By the exact log-probability, or by matched moments."""

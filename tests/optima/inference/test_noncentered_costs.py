@@ -53,6 +53,7 @@ def double(number):
     return torch.tensor(number, dtype=torch.double)
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize("name", FAMILIES)
 @given(st.data())
 def test_no_digits_are_lost(name, data):

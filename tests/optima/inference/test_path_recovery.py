@@ -73,6 +73,7 @@ def shrinking(lr, num_steps):
     return ClippedAdam({"lr": lr, "lrd": 0.1 ** (1 / num_steps)})
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "optim, num_steps", [(None, 120), (shrinking(0.1, 200), 200)], ids=["to convergence", "Fisher gradient"]
 )
@@ -86,6 +87,7 @@ def test_monte_carlo_em(optim, num_steps):
     assert_recovered(data, torch.stack(found).mean(0))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pyro_structured.distributions.EstimateWarning")
 def test_svi():
     pyro.set_rng_seed(0)

@@ -70,6 +70,7 @@ def test_all_permutations_add_up_to_one():
     assert (total - 1).abs() < most_standard_errors(NUM_GROUPS) * spread and spread < 0.03
 
 
+@pytest.mark.slow
 def test_two_orders_of_thirty_rows():
     """The order of the rows is that of the shells; the probability does not depend on it."""
     value, found = Matching(30).solve(PLACES + NOISE), []
@@ -147,6 +148,7 @@ def test_rankings_of_independent_costs():
     agree(model, value, model.log_prob(value), most=0.3)
 
 
+@pytest.mark.slow
 def test_unlikely_rankings():
     """Intervals of two standard errors to both sides cover 90 % at least: this number of 50 is not smaller than it
     would be by chance of one in a million.

@@ -114,6 +114,7 @@ def test_against_a_million_draws(name):
     agree(*model.estimate_log_prob(values[place]), shares[place].log(), expected_error, estimator.num_groups)
 
 
+@pytest.mark.slow
 def test_improbable_values():
     torch.manual_seed(0)
     loc = torch.tensor([[0.0, 5.0, 10.0], [0.0, 8.0, 0.0]]).double()

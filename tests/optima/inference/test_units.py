@@ -94,6 +94,7 @@ def likely(base, problem):
     return problem.solve(base.sample())
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("name", CASES)
 def test_estimates(name):
     value = likely(*make(name, 1.0))
@@ -111,6 +112,7 @@ def test_rows_have_units_of_their_own():
     assert ((found - model.log_prob(value)).abs() < most_standard_errors(20) * error).all() and (error < 0.3).all()
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("name", ["set", "order", "matching", "assignment", "tree", "own solver"])
 def test_common_parts(name):
     base, problem = make(name, 1.0)

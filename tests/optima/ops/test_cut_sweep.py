@@ -140,6 +140,7 @@ def test_data_that_broadcasts(hide_numba):
     assert torch.equal(start[0], first)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("kind", BASES)
 def test_many_updates_stay_in_the_inverse_set(kind):
     """25,000 sweeps for each of the distributions."""

@@ -47,6 +47,7 @@ def intervals(draw):
     return family, low, high
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(intervals(), st.floats(0.3, 3.0))
 @example((DensityFamily.NORMAL, 37.0, 38.0), 1.0)

@@ -77,6 +77,7 @@ def test_chords_of_many_rows_end_at_other_matchings():
         assert not problem.contains(at[1], value).any()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(SHAPES, st.booleans(), st.sampled_from(["normal", "tied", "shared", "infinite", "far"]), st.integers(0, 2**31))
 def test_cheapest_matchings_are_those_of_a_solver(shape, maximize, kind, seed):

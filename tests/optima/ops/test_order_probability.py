@@ -84,6 +84,7 @@ def test_relative_accuracy_of_improbable_sets(loc, scale, low):
     assert float(precise_separation(loc, scale, low, found)) == pytest.approx(1.0, rel=1e-10)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize(
     "loc, scale",
     [

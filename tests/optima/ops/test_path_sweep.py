@@ -70,6 +70,7 @@ def compare_chains(problem, prior, hide_numba, start=None, number=3, shift=None)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow(keep=12)
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("num_nodes, num_edges", [(2, 2), (5, 9), (9, 25), (12, 60), (40, 130)])
 def test_equals_draws_from_boxes(num_nodes, num_edges, base, hide_numba):
@@ -102,6 +103,7 @@ def test_ties_at_zero(base, share, hide_numba):
     compare_chains(problem, prior, hide_numba, (torch.rand(20, 30) < share) * prior.sample())
 
 
+@pytest.mark.slow
 def test_data_that_broadcasts(hide_numba):
     """Costs of a batch, with one base and one path for all."""
     problem = ShortestPath(grid(3), 9, 0, 8)
@@ -131,6 +133,7 @@ def test_compiled_paths_are_as_short(tied, hide_numba):
         assert tied or torch.equal(found, expected)
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("base", BASES)
 def test_many_updates_stay_in_the_inverse_set(base):
     """25,000 sweeps for each of the distributions."""

@@ -40,12 +40,14 @@ def optimal_values(problem):
     return problem.solve(random_costs(problem, 5_000)).unique(dim=0)
 
 
+@pytest.mark.slow
 def test_contract():
     """Where some costs lead to every combination of values."""
     problem = JointProblem(PROBLEMS["matchings"])
     check_problem(problem, optimal_values(problem))
 
 
+@pytest.mark.slow
 def test_contract_of_batches():
     targets = ShortestPath(ROADS, 4, torch.tensor([[0], [1]]), torch.tensor([[2, 3], [3, 3]]))
     problem = JointProblem([targets])

@@ -34,6 +34,7 @@ def grid(side):
     return torch.cat([pairs, pairs.flip(1)])
 
 
+@pytest.mark.slow(keep=5)
 @pytest.mark.parametrize(
     "edges, source, target",
     [
