@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.ops.processor import unmoved_tensor
 from pyro_structured.foundation.ops.requirements import any_true
 from pyro_structured.optima.distributions.truncated_normal import TruncatedNormal
@@ -30,6 +31,8 @@ GUMBEL = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.25, 3.0, 6.0, 10.0, 16.0, 24.0, 34.0, 4
 FAR_TAIL = 30.0
 # A number inside the codomain of every transform that is not onto the real line.
 INTERIOR = 0.5
+# Its exponential is finite.
+LARGEST_LOGARITHM = 700.0
 # Further breakpoints near the ends of a support, as shares of the outermost intervals: the density of a power of a
 # variable may have a singularity there.
 GRADED = (1e-13, 1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 0.03)
@@ -262,13 +265,19 @@ def _logistic(base: Any) -> CostEntries:
 @_entries.register(td.TransformedDistribution)
 def _transformed(base: td.TransformedDistribution) -> CostEntries | None:
     entries: CostEntries | None = _entries(base.base_dist)
-    for transform in base.transforms:
+    for number, transform in enumerate(base.transforms):
+        if isinstance(transform, td.PowerTransform):
+            before = td.TransformedDistribution(base.base_dist, base.transforms[:number])
+            if any_true(support_bounds(before)[0] < 0):
+                return None  # powers of negative numbers are not monotone
         entries = entries and _through(entries, transform)
     return entries
 
 
 def _through(entries: CostEntries, transform: Any) -> CostEntries | None:
     """Entries after a monotone elementwise transform, whose tensors are further parameters; ``None`` for others."""
+    if transform == td.ExpTransform().inv:
+        return _logarithm(entries)
     if not isinstance(transform, MONOTONE) or transform.domain.event_dim:
         return None
     tensors = {name: t.double() for name, t in vars(transform).items() if isinstance(t, Tensor)}
@@ -286,7 +295,8 @@ def _through(entries: CostEntries, transform: Any) -> CostEntries | None:
     def points(*parameters: Tensor) -> Tensor:
         before = entries.points(*parameters[:count])
         after: Tensor = renewed(parameters)(_graded(before) if isinstance(transform, td.PowerTransform) else before)
-        return after
+        # Negative powers of zero: behind the last number that is finite, there is hardly anything.
+        return after.minimum(after.where(after.isfinite(), -torch.inf).amax(0))
 
     def corners(*parameters: Tensor) -> tuple[Tensor, ...]:
         new = renewed(parameters)
@@ -295,6 +305,35 @@ def _through(entries: CostEntries, transform: Any) -> CostEntries | None:
     shifts = isinstance(transform, td.AffineTransform) and "loc" in tensors
     locations = (count + list(tensors).index("loc"),) if shifts else ()
     return CostEntries(log_terms, points, corners, (*entries.parameters, *tensors.values()), locations, entries.like)
+
+
+def _logarithm(entries: CostEntries) -> CostEntries:
+    """Entries of the logarithm of positive variables, whose densities may begin at zero, and are finite there."""
+
+    def log_terms(x: Tensor, *parameters: Tensor) -> Terms:
+        density, below, above = entries.log_terms(x.clamp(max=LARGEST_LOGARITHM).exp(), *parameters)
+        return density + x, below, above
+
+    def points(*parameters: Tensor) -> Tensor:
+        before = entries.points(*parameters)
+        first = _smallest_positive(before)
+        # Below the first of them, the logarithm has the tail of an exponential variable, if there is anything.
+        begins = (before <= 0).any(0)
+        tail = first.log() - _at(TAIL, first).masked_fill(~begins, 0.0)
+        return torch.cat([before.maximum(first).log(), tail])
+
+    def corners(*parameters: Tensor) -> tuple[Tensor, ...]:
+        first = _smallest_positive(entries.points(*parameters)).detach()
+        finite = (corner for corner in entries.corners(*parameters) if any_true(corner > 0))
+        return tuple(corner.where(corner > 0, first).log() for corner in finite)
+
+    return entries._replace(log_terms=log_terms, points=points, corners=corners, locations=())
+
+
+def _smallest_positive(points: Tensor) -> Tensor:
+    """Smallest positive one of breakpoints, shape ``(M,) + batch``; 1 where there is none."""
+    smallest = points.where(points > 0, torch.inf).amin(0)
+    return smallest.where(smallest.isfinite(), 1.0)
 
 
 def _transformed_terms(x: Tensor, transform: Any, terms: Callable[[Tensor], Terms]) -> Terms:
@@ -314,10 +353,11 @@ def _transformed_terms(x: Tensor, transform: Any, terms: Callable[[Tensor], Term
 
 def _graded(points: Tensor) -> Tensor:
     """Breakpoints, with further ones next to the first and to the last."""
-    points = points.sort(0).values
-    shares = _at(GRADED, points[0])
-    first, last = points[0] + shares * (points[1] - points[0]), points[-1] - shares * (points[-1] - points[-2])
-    return torch.cat([points, first, last])
+    low, high = points.amin(0), points.amax(0)
+    shares = _at(GRADED, low)
+    second = points.where(points > low, torch.inf).amin(0).minimum(high)
+    last_but_one = points.where(points < high, -torch.inf).amax(0).maximum(low)
+    return torch.cat([points, low + shares * (second - low), high - shares * (high - last_but_one)])
 
 
 def _image(transform: Any, corner: Tensor) -> Tensor:

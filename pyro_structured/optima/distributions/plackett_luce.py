@@ -10,6 +10,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
+from pyro_structured.foundation.distributions.support_bounds import support_bounds
 from pyro_structured.foundation.ops.log_space import log_cumulative_sums
 from pyro_structured.foundation.ops.processor import unmoved_tensor
 from pyro_structured.foundation.ops.requirements import any_true
@@ -41,15 +42,49 @@ def ordered_costs(problem: Problem, base: Any) -> OrderedCosts:
     :param base: Distribution of the costs.
     """
     entry, maximize, transforms = entry_distribution(base), problem.maximize, list[Any]()
-    if isinstance(entry, td.Weibull):  # whose density has singularities that its logarithm's has not
-        minus_log = td.Gumbel(torch.zeros_like(entry.scale), torch.ones_like(entry.scale))
-        transform = td.AffineTransform(entry.scale.double().log(), -1 / entry.concentration.double())
-        return OrderedCosts(td.TransformedDistribution(minus_log, [transform]), maximize, (td.ExpTransform(),))
     while isinstance(entry, td.TransformedDistribution) and (sign := _common_sign(entry.transforms[-1])):
         rest, maximize = entry.transforms[:-1], maximize != (sign < 0)
         transforms.append(entry.transforms[-1])
         entry = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
+    if _is_power(entry):  # whose density may have singularities that its logarithm's has not
+        noise, loc, scale = _logarithm(entry)
+        transforms.append(td.ExpTransform())
+        entry = td.TransformedDistribution(noise, [td.AffineTransform(loc, scale)])
     return OrderedCosts(entry, maximize, tuple(reversed(transforms)))
+
+
+def _is_power(entry: Any) -> bool:
+    """Whether positive variables go through a power at last."""
+    if isinstance(entry, td.Weibull):
+        return True
+    if not isinstance(entry, td.TransformedDistribution) or not isinstance(entry.transforms[-1], td.PowerTransform):
+        return False
+    before = td.TransformedDistribution(entry.base_dist, entry.transforms[:-1])
+    return not any_true(support_bounds(before)[0] < 0)
+
+
+def _logarithm(entry: Any) -> tuple[Any, Tensor | float, Tensor]:
+    """Distribution of noise, a and b, such that the logarithm of a positive variable is a + b noise; a number a does
+    not depend on parameters.
+    """
+    if isinstance(entry, td.Weibull):
+        unit = td.Gumbel(torch.zeros_like(entry.scale), torch.ones_like(entry.scale))
+        return unit, entry.scale.double().log(), -1 / entry.concentration.double()
+    if isinstance(entry, td.Exponential):
+        unit = td.Gumbel(torch.zeros_like(entry.rate), torch.ones_like(entry.rate))
+        return unit, -entry.rate.double().log(), torch.full_like(entry.rate, -1.0, dtype=torch.double)
+    one = unmoved_tensor(1.0).double()
+    if not isinstance(entry, td.TransformedDistribution):
+        return td.TransformedDistribution(entry, [td.ExpTransform().inv]), 0.0, one
+    *rest, last = entry.transforms
+    before = td.TransformedDistribution(entry.base_dist, rest) if rest else entry.base_dist
+    if isinstance(last, td.ExpTransform):
+        return before, 0.0, one
+    if isinstance(last, td.PowerTransform):
+        noise, loc, scale = _logarithm(before)
+        exponent = last.exponent.double()
+        return noise, loc * exponent if isinstance(loc, Tensor) else loc, scale * exponent
+    return td.TransformedDistribution(entry, [td.ExpTransform().inv]), 0.0, one
 
 
 def _common_sign(transform: Any) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import Distribution, constraints
+from torch.distributions import AffineTransform, Distribution, constraints
 
 from pyro_structured.foundation.distributions.argument_checks import expanded_batch
 from pyro_structured.foundation.distributions.independent_parts import entry_distribution
@@ -226,6 +226,8 @@ def _check_costs(base: Any, problem: Problem) -> None:
         raise ValueError(
             f"base: expected continuous costs, got {type(entry_distribution(base)).__name__}: ties have no optimum"
         )
+    if _is_constant(base):
+        raise ValueError("base: expected costs that vary, got an AffineTransform of scale 0: ties have no optimum")
     low = unmoved_tensor(problem.cost_low)
     least, _ = support_bounds(base)
     if any_true(least.to(low) < low):
@@ -234,3 +236,13 @@ def _check_costs(base: Any, problem: Problem) -> None:
             f"{type(entry_distribution(base)).__name__}, whose support is {support}; use TruncatedNormal, "
             "LogNormal or Gamma"
         )
+
+
+def _is_constant(base: Any) -> bool:
+    """Whether a number multiplies costs by zero; tensors may be parameters, whose trial values come by zero."""
+    entry = entry_distribution(base)
+    transforms = getattr(entry, "transforms", ())
+    scales = [transform.scale for transform in transforms if isinstance(transform, AffineTransform)]
+    if any(not isinstance(scale, Tensor) and scale == 0 for scale in scales):
+        return True
+    return bool(transforms) and _is_constant(entry.base_dist)

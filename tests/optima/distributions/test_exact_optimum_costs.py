@@ -6,7 +6,7 @@ import pyro.distributions as dist
 import pytest
 import scipy.stats
 import torch
-from torch.distributions import AffineTransform, ExpTransform
+from torch.distributions import AffineTransform, ExpTransform, PowerTransform
 
 from pyro_structured.optima.distributions.exact_optimum_costs import exact_costs
 from pyro_structured.structures import Matching, Ranking, TopK
@@ -44,6 +44,10 @@ CASES = {
     "ranking of exponential costs": (exponential().to_event(1), Ranking(4)),
     "ranking of exponential rewards": (exponential().to_event(1), Ranking(4, maximize=True)),
     "ranking of weibull costs": (dist.Weibull(LOC.exp(), 1.5 * ONE).to_event(1), Ranking(4)),
+    "ranking of inverse exponential costs": (
+        dist.TransformedDistribution(exponential(), [PowerTransform(torch.tensor(-1.5).double())]).to_event(1),
+        Ranking(4),
+    ),
     "ranking of exponentials of gumbel costs": (
         dist.TransformedDistribution(gumbel(), [AffineTransform(1.0, -0.5), ExpTransform()]).to_event(1),
         Ranking(4),

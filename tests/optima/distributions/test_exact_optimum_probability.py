@@ -1,9 +1,15 @@
 """Derivatives of exact probabilities where corners of densities coincide, and numbers of very different sizes."""
 
+import math
+from itertools import pairwise
+
 import mpmath
+import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
+from scipy import stats
+from scipy.integrate import quad
 
 from pyro_structured.distributions import RandOM, TruncatedNormal
 from pyro_structured.optima.distributions.exact_optimum_costs import exact_costs
@@ -16,6 +22,10 @@ ONE = torch.ones(3).double()
 
 def shifted_exponential(loc, factor):
     return dist.TransformedDistribution(dist.Exponential(ONE), [dist.transforms.AffineTransform(loc, factor)])
+
+
+def power(base, exponent):
+    return dist.TransformedDistribution(base, [dist.transforms.PowerTransform(exponent)])
 
 
 FAMILIES = {
@@ -37,6 +47,9 @@ FAMILIES = {
     "weibull": lambda p: dist.Weibull(p.exp(), (p - 0.5).exp()),
     "pareto": lambda p: dist.Pareto(p.exp(), 3.0),
     "kumaraswamy": lambda p: dist.Kumaraswamy((p + 0.5).exp(), (0.7 - p).exp()),
+    "inverse exponential": lambda p: power(dist.Exponential(p.exp()), -SCALE),
+    "powers of half-normal": lambda p: power(dist.HalfNormal(SCALE), p - 3),
+    "powers of uniform": lambda p: power(dist.Uniform(0 * SCALE, SCALE), p + 2),
 }
 FIRST = torch.tensor([0.0, 1.0, 0.0])
 PROBLEMS = {
@@ -221,8 +234,63 @@ EQUAL_ORDERS = {
         True,
     ),
     "Plackett and Luce's": (through(dist.Gumbel(LOC, ONE), MINUS, EXP), dist.Gumbel(LOC, ONE), True),
+    "inverse": (power(dist.HalfNormal(SCALE), -ONE), dist.HalfNormal(SCALE), True),
     "nested": (through(through(dist.Normal(LOC, SCALE), MINUS), EXP), dist.Normal(LOC, SCALE), True),
 }
+
+
+POSITIVE = {
+    "exponential": (dist.Exponential(SCALE), [stats.expon(scale=1 / s) for s in SCALE.tolist()]),
+    "half-normal": (dist.HalfNormal(SCALE), [stats.halfnorm(scale=s) for s in SCALE.tolist()]),
+    "uniform": (dist.Uniform(0 * SCALE, SCALE), [stats.uniform(0, s) for s in SCALE.tolist()]),
+    "uniform away from zero": (dist.Uniform(SCALE, SCALE + 1), [stats.uniform(s, 1) for s in SCALE.tolist()]),
+    "weibull": (dist.Weibull(SCALE, 3 * SCALE), [stats.weibull_min(3 * s, scale=s) for s in SCALE.tolist()]),
+    "lognormal": (
+        dist.LogNormal(LOC, SCALE),
+        [stats.lognorm(s, scale=m) for m, s in zip(LOC.exp().tolist(), SCALE.tolist(), strict=True)],
+    ),
+    "truncated normal": (
+        TruncatedNormal(torch.tensor([-20.0, 1.0, 3.0]).double(), SCALE, 0.0, torch.inf),
+        [stats.truncnorm(-m / s, math.inf, loc=m, scale=s) for m, s in ((-20.0, 1.0), (1.0, 2.0), (3.0, 0.5))],
+    ),
+}
+NEAR_ZERO = [10.0**-n for n in range(14, 1, -3)]
+PIECES = [0.0, *NEAR_ZERO, *np.linspace(0.02, 0.98, 20), *(1 - p for p in reversed(NEAR_ZERO)), 1.0]
+
+
+@pytest.mark.slow(keep=8)
+@pytest.mark.filterwarnings("ignore:.*integrand behavior")
+@pytest.mark.filterwarnings("ignore:.*roundoff error")
+@pytest.mark.filterwarnings("ignore:(divide by zero|overflow) encountered")
+@pytest.mark.parametrize("exponents", [(-1.0, -1.0, -1.0), (2.0, 3.0, 0.5), (-1.0, 2.0, -1.5), (0.2, -0.1, 5.0)])
+@pytest.mark.parametrize("name", POSITIVE)
+def test_powers(name, exponents):
+    """Against integrals over probabilities, in steps towards both ends."""
+    base, peers = POSITIVE[name]
+    costs = power(base, torch.tensor(exponents).double()).to_event(1)
+
+    def integrand(probability, first):
+        log_cost = exponents[first] * np.log(max(peers[first].ppf(probability), 0.0))  # scipy: -1e-17
+        others = [(peers[i], exponents[i]) for i in range(3) if i != first]
+        ends = [(peer, np.exp(log_cost / exponent), exponent > 0) for peer, exponent in others]
+        return math.prod(peer.sf(x) if rises else peer.cdf(x) for peer, x, rises in ends)
+
+    expected = [
+        sum(quad(integrand, a, b, (first,), epsabs=1e-13)[0] for a, b in pairwise(PIECES)) for first in range(3)
+    ]
+    found = RandOM(costs, TopK(3, 1)).log_prob(torch.eye(3).double()).exp()
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.double), rtol=0, atol=1e-9)
+    ranking = RandOM(costs, Ranking(3))
+    orders = ranking.enumerate_support()
+    probabilities = ranking.log_prob(orders).exp()
+    best = torch.stack([probabilities[orders[:, 0] == item].sum() for item in range(3)])
+    torch.testing.assert_close(best, found, rtol=1e-9, atol=1e-12)
+
+
+def test_powers_of_negative_numbers_have_no_order():
+    costs = power(dist.Normal(LOC, SCALE), 2 * ONE).to_event(1)
+    with pytest.raises(NotImplementedError, match="log_prob: the probability that TopK has a given optimum"):
+        RandOM(costs, TopK(3, 1)).log_prob(FIRST)
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -238,3 +238,26 @@ def test_supports_that_solvers_need():
         assert RandOM(shifted, problem).sample((5,)).shape == (5, 3)
         with pytest.raises(ValueError, match=r"base: expected costs of at least 0.0, .*, got TransformedDistribution"):
             RandOM(negated, problem)
+
+
+@pytest.mark.parametrize("scale", [0, 0.0, -0.0])
+@pytest.mark.parametrize("base", [dist.Normal(torch.zeros(3), 1.0), dist.LogNormal(torch.zeros(3), 1.0)])
+def test_costs_that_a_transform_makes_equal(base, scale):
+    for _ in range(2):
+        base = dist.TransformedDistribution(base, [dist.transforms.AffineTransform(1.0, scale)])
+        with pytest.raises(ValueError, match="base: expected costs that vary, got an AffineTransform of scale 0"):
+            RandOM(base.to_event(1), TopK(3, 1))
+        base, scale = dist.TransformedDistribution(base, [dist.transforms.ExpTransform()]), 1.0
+
+
+@pytest.mark.parametrize("problem, value", [(TopK(3, 1), [1.0, 0.0, 0.0]), (Ranking(3), [0, 1, 2])])
+@pytest.mark.parametrize("scale", [0.0, [1.0, 0.0, 2.0], [0.0, 0.0, 1.0]])
+@pytest.mark.parametrize("family", [dist.Normal, dist.Gumbel, dist.Laplace])
+def test_scales_of_zero_are_never_silent(family, scale, problem, value):
+    """Tensors may be parameters: an error of ``log_prob``, or NaN."""
+    transform = dist.transforms.AffineTransform(1.0, torch.tensor(scale))
+    model = RandOM(dist.TransformedDistribution(family(torch.arange(3.0), 1.0), [transform]).to_event(1), problem)
+    try:
+        assert model.log_prob(torch.tensor(value)).isnan()
+    except RuntimeError as error:
+        assert "the quadrature did not converge" in str(error)
