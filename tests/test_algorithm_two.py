@@ -48,7 +48,7 @@ def is_optimal(states, columns):
     return Matching(SIZE).contains(torch.from_numpy(states), torch.from_numpy(columns)).numpy()
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dynamic", "scipy"])
 def test_corrected_has_the_same_distribution(peer, instance, exact, name):
     loc, costs, columns = instance

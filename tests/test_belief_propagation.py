@@ -31,7 +31,7 @@ def make_evidence(rows, seed):
     return rng.integers(0, SIZES, (rows, 6)), rng.random((rows, 6)) < 0.4
 
 
-@pytest.mark.slow(keep=4)
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("is_residual", [False, True])
 @pytest.mark.parametrize("damping", [0.0, 0.3])
 @pytest.mark.parametrize("seed", range(3))

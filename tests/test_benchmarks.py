@@ -36,7 +36,7 @@ def run_quickly(path, printed):
     exec(compile(path.read_text(), path, "exec"), vars(main))
 
 
-@pytest.mark.slow(keep=6)
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_benchmark_runs(path, tmp_path):
     """A smoke run at small sizes prints its tables; the claims themselves need the full run."""

@@ -33,7 +33,7 @@ def test_reference_is_complete():
     assert sorted(map("".join, described)) == sorted(expected)
 
 
-@pytest.mark.slow(keep=10)
+@pytest.mark.slow(keep=5)
 @pytest.mark.parametrize("path, code, printed", EXAMPLES)
 def test_examples_run(path, code, printed, capsys):
     """The examples are short, and print what stands below them."""
@@ -65,6 +65,7 @@ def test_links_exist(path):
         assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("myst_nb") is None, reason="needs the extra docs")
 def test_pages_are_built(tmp_path):
     """Without any warning, and without a network."""

@@ -122,7 +122,7 @@ def divergence_of_guide(log_probs):
     return (found.exp() * (found - log_probs)).sum()
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("family, accuracy", [(Trace_ELBO, 0.03), (TraceGraph_ELBO, 0.01)])
 def test_guide_by_reinforce(family, accuracy):
     """Program 2: a guide of nested counts, fitted by the score function, becomes the exact posterior."""

@@ -37,7 +37,7 @@ def run_cells(path, folder, failed):
             sys.exit(1)
 
 
-@pytest.mark.slow(keep=2)
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_tutorial_runs(path, tmp_path):
     """Every cell runs; a tutorial asserts its headline numbers itself."""

@@ -328,6 +328,7 @@ def test_results_do_not_depend_on_the_device_that_is_set(name):
 
 @pytest.mark.slow(keep=2)
 @every
+@pytest.mark.slow(keep=1)
 @pytest.mark.filterwarnings("ignore:no convergence")
 def test_any_number_of_processes_gives_the_same(name):
     estimator, (X, y) = ESTIMATORS[name]

@@ -326,6 +326,7 @@ class _Turn:
         # does not depend on.
         self._left: dict[str, Tensor] = {}
         self._returned: dict[str, Tensor] | None = None
+        self._stayed = False
         self._unseen: set[str] = set()
         self.is_alone = False
         self._look(state)
@@ -370,17 +371,23 @@ class _Turn:
                 state.update(self.kernel.step({name: state.values[name] for name in self.names}))
             return
         params = state.params(self.names)
-        if not self._is_as_left(state, params):
+        is_as_left = self._is_as_left(state, params)
+        if not is_as_left:
             forget_energy(self.kernel, params)
-        if self._returned is None and isinstance(self.kernel, HMC):
-            # Others may lead away, but NUTS alone gives up at once: HMC takes billions of the smallest steps.
-            if self.is_alone or not isinstance(self.kernel, NUTS):
-                self._check_gradients(params)
+        if isinstance(self.kernel, NUTS):
+            # It gives up at once, but others may lead away.
+            is_stuck = self._stayed and is_as_left if self._returned is not None else self.is_alone
+        else:
+            # HMC takes billions of the smallest steps.
+            is_stuck = self._returned is None and isinstance(self.kernel, HMC)
+        if is_stuck:
+            self._check_gradients(params)
         try:
             self._returned = self.kernel.sample(params)
         except RuntimeError:
             self._check_densities(state)
             raise
+        self._stayed = all(torch.equal(value, params[name]) for name, value in self._returned.items())
         state.read(self._returned)
         # Copies, because other kernels may return the same memory each time.
         self._left = {name: value.clone() for name, value in self._seen(state).items()}

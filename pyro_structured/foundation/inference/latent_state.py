@@ -95,11 +95,13 @@ class LatentState:
         for name, value in (initial_params or {}).items():
             if name not in self.names:
                 raise ValueError(f"initial_params: expected latent sites of the model, {self.names}, got {name!r}")
+            present = trace.nodes[name]["value"]
+            if not value.is_floating_point() and present.is_floating_point():
+                value = value.to(present.dtype)
             value = self.transforms[name].inv(value) if name in self.transforms else value
-            expected = trace.nodes[name]["value"].shape
-            if value.shape != expected:
+            if value.shape != present.shape:
                 raise ValueError(
-                    f"initial_params: expected shape {tuple(expected)} for site {name!r}, got {tuple(value.shape)}"
+                    f"initial_params: expected shape {tuple(present.shape)} for site {name!r}, got {tuple(value.shape)}"
                 )
             if bool(value.isnan().any()):
                 raise ValueError(f"initial_params: expected numbers for site {name!r}, got nan")

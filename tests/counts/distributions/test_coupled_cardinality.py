@@ -187,7 +187,7 @@ def test_cases_are_of_all_kinds():
     assert sum(case.references is not None for case in cases) > 20
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("fourier_width", "number"), [(2, 100), (1000, CASES)])
 def test_queries(fourier_width, number, monkeypatch):
     """All products by transforms, or none."""

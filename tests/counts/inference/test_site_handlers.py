@@ -15,7 +15,7 @@ from tests.counts.matrices import matching
 pytestmark = pytest.mark.statistical
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("most_states", [2**20, 1])
 def test_latent_matrices_in_a_plate(most_states, monkeypatch):
     """Three matrices, observed with noise of unknown mean: posterior marginals given the mean are those of reweight."""

@@ -103,7 +103,7 @@ def test_pictures_alone_equal_pictures_together():
     np.testing.assert_allclose(corner, classifier.decision_function(features)[:, :3, :5], atol=1e-4)
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("n_splits", [2, 5, 8])
 def test_cross_fitted_log_odds_have_not_seen_the_picture(n_splits):
     """Labels are noise that one feature tells for each picture: only who has seen the picture knows them."""

@@ -24,7 +24,7 @@ def assert_close(first, second, tolerance=1e-6):
         assert torch.allclose(value, second[name], rtol=tolerance, atol=tolerance), name
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule"), (2, "plateau"), (2, "effects")])
 def test_variational_inference(size, kind, tmp_path):
     """Rows that do not share out evenly; random numbers differ afterwards."""
@@ -259,7 +259,7 @@ def test_runs_go_on_after_a_process_was_killed(killed, tmp_path):
             assert differences(full, final) == [] and differences(full, early), name
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3])
 def test_runs_go_on_with_another_number_of_processes(size, killed, tmp_path):
     """Every process has the chains of its own rows; parameters and optimisers are those of before."""

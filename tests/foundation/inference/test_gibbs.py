@@ -254,6 +254,14 @@ def test_bad_starts(params, message):
         run([(NUTS(model), None)], initial_params=params)
 
 
+def test_starts_of_whole_numbers():
+    chains = []
+    for start in (torch.tensor(2), torch.tensor(2.0)):
+        pyro.set_rng_seed(0)
+        chains.append(run([(NUTS(model), None)], initial_params={"a": start}).get_samples()["a"])
+    torch.testing.assert_close(*chains, rtol=0, atol=0)
+
+
 class Nowhere(StepKernel):
     """Moves b to where nothing has a density."""
 
@@ -313,6 +321,19 @@ def test_other_kernels_may_lead_to_derivatives():
         run([(NUTS(even), None)], **start)
     draws = run([(NUTS(even), None), (Elsewhere(even), None)], **start).get_samples()["b"]
     assert len(draws.unique()) > 1
+
+
+def test_several_kernels_that_cannot_move_say_so():
+    """The density is even in both: neither leads the other one away."""
+
+    def even():
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        b = pyro.sample("b", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(a.abs().sqrt() + b.abs().sqrt(), 1.0), obs=torch.ones(()))
+
+    start = {"initial_params": {"a": torch.zeros(()), "b": torch.zeros(())}}
+    with pytest.raises(ValueError, match="a: expected a log-density with finite derivatives .* got nan in 1 of 1"):
+        run([(NUTS(even), ["a"]), (NUTS(even), ["b"])], **start)
 
 
 class SameMemory(StepKernel):

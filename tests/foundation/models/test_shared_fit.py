@@ -15,7 +15,7 @@ def single():
     return fitted_together.fits()
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_fits(size, single, tmp_path):
     """Structures are equal, and numbers up to rounding; after errors of one process all go on."""

@@ -256,7 +256,7 @@ def test_wrong_shapes_and_impossible_counts_are_named():
         CountedJunctionTree(torch.zeros(16), PATH, torch.full((6,), -math.inf), pairs).sample()
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [3, 5])
 def test_long_chains_of_few_counted_variables(most):
     """Counts beyond the possible ones take no place; against a forward recursion."""

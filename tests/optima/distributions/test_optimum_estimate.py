@@ -261,6 +261,7 @@ def test_values_of_any_dtype():
 
 
 @UNCERTAIN
+@pytest.mark.slow
 def test_paths():
     """Of costs that must be positive."""
     torch.manual_seed(0)

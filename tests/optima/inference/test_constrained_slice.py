@@ -218,7 +218,7 @@ def trips_of_sites(y, num_copies):
         pyro.sample("last", Argmin(w, TRIPS[2]), obs=y[2].expand(num_copies, 1, 5))
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [trips_of_a_plate, trips_of_sites])
 def test_optima_that_share_costs(model):
     """One network, many paths: the costs are in the intersection of all inverse sets."""
@@ -418,6 +418,7 @@ def test_costs_that_are_their_locations():
     assert run(model, torch.arange(3), num_samples=300, initial_params=start).get_samples()["s"][-1] > 1e-3
 
 
+@pytest.mark.slow
 def test_moves_to_densities_that_overflow_are_refused():
     """In float32, squares of scales overflow where costs do not: NUTS could not start there."""
     pyro.set_rng_seed(0)

@@ -127,7 +127,7 @@ def three_blocks(model):
     return Gibbs([(ConstrainedSlice(model), ["y_costs"]), (Interweave(model), None), (NUTS(model), ["parameter"])])
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, make",
     [
@@ -296,7 +296,7 @@ def test_chains_with_one_kernel_are_resumed(tmp_path):
         assert torch.equal(mcmc.get_samples()[name], expected), name
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scale", "kink"])
 def test_what_is_not_linear(kind):
     """A scale that moves along a line on which the location is straight, and a location that has a kink."""
@@ -438,7 +438,7 @@ STAY += [
 ]
 
 
-@pytest.mark.slow(keep=2)
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", STAY)
 def test_exact_draws_stay_exact_draws(name, monkeypatch):
     """A move from a draw of the prior, given the optima of its costs, leads to another: parameters and noise keep their
@@ -954,7 +954,7 @@ def log_probability_of_order(locations, order):
     return below[-1].log()
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-2, 1e-5])
 def test_chains_come_from_far(scale):
     """From costs that are farther from their locations than tables of their noise reach."""

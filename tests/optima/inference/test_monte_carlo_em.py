@@ -90,7 +90,7 @@ def test_exact_expectations_increase_the_likelihood(data, optimum):
     assert log_likelihood(optimum[0], *data) - reached[-1] < 0.05
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "optim, options, num_steps, batch_size",
     [
