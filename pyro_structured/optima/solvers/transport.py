@@ -13,7 +13,7 @@ def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.nd
     A minimum-cost flow in whole numbers: a row's costs, less their minimum, are counted in units of
     ``range * 2 ** -(60 - b)``, where ``2 ** b`` is more than the number of nodes, the most that the solver allows.
     Rounding makes the total worse by at most one unit for each assigned pair, which is below 1e-9 times the range for
-    fewer than ``2 ** (30 - b)`` pairs.
+    fewer than ``2 ** (30 - b)`` pairs. The range is that of the pairs that an optimum may have.
 
     :param np.ndarray costs: Shape ``(N, rows, columns)``; +inf forbids a pair.
     :param np.ndarray row_counts: Numbers of columns, shape ``(N, rows)``.
@@ -24,9 +24,10 @@ def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.nd
 
     assignments = np.zeros(costs.shape, dtype=bool)
     for matrix, counts, places, assigned in zip(costs, row_counts, capacities, assignments, strict=True):
-        flow, allowed = SimpleMinCostFlow(), np.isfinite(matrix)
+        differences = matrix - matrix.min(1, keepdims=True)
+        flow, allowed = SimpleMinCostFlow(), _affordable(differences, counts, places)
         arcs, last = _arcs(allowed, places), sum(matrix.shape)
-        spread = (matrix - matrix.min(1, keepdims=True))[allowed]
+        spread = differences[allowed]
         units = np.zeros(len(arcs[0]), dtype=np.int64)
         _, exponent = np.frexp(spread.max())
         units[: len(spread)] = np.rint(np.ldexp(spread, 60 - (last + 1).bit_length() - exponent))
@@ -37,6 +38,22 @@ def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.nd
             raise RuntimeError(f"no assignment was found: {status.name}")
         assigned[allowed] = flow.flows(names[: len(spread)]) > 0
     return assignments
+
+
+def _affordable(differences: np.ndarray, counts: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Pairs that a cheapest assignment may have, from costs less the minima of rows: all assigned pairs together cost
+    no more than as many of the dearest one that some assignment needs.
+    """
+    levels = np.unique(differences[np.isfinite(differences)])
+    first, last = 0, len(levels) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if has_transport((differences <= levels[middle])[None], counts[None], places[None])[0]:
+            last = middle
+        else:
+            first = middle + 1
+    affordable: np.ndarray = differences <= counts.sum() * levels[first]
+    return affordable & np.isfinite(differences)
 
 
 def has_transport(allowed: np.ndarray, row_counts: np.ndarray, capacities: np.ndarray) -> np.ndarray:

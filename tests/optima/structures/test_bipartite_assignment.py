@@ -76,6 +76,21 @@ def test_compiled_assignments_are_as_cheap(forbidden, digits, hide_numba):
     assert digits is not None or torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("size", [1e9, 1e18, 1e300])
+def test_costs_that_no_optimum_incurs(size, compiled, hide_numba):
+    """However large they are, assignments are those where they are forbidden."""
+    costs, dear = torch.rand(50, 5, 8, dtype=torch.double), torch.rand(50, 5, 8) < 0.4
+    counts, capacities = torch.full((5,), 2), torch.full((8,), 3)
+    allowed = (~dear).numpy()
+    kept = has_transport(allowed, counts.expand(50, 5).numpy(), capacities.expand(50, 8).numpy())
+    costs, dear, problem = costs[kept], dear[kept], BipartiteAssignment(counts, capacities)
+    if not compiled:
+        hide_numba()
+    expected = problem.solve(costs.masked_fill(dear, torch.inf))
+    assert len(costs) > 20 and torch.equal(problem.solve(costs.masked_fill(dear, size)), expected)
+
+
 def test_each_row_of_a_batch_gets_as_many_columns_as_it_should():
     counts, capacities = torch.tensor([[1, 3], [2, 2]]), torch.tensor([2, 1, 1, 2])
     problem = BipartiteAssignment(counts, capacities)
