@@ -52,8 +52,8 @@ def _affordable(differences: np.ndarray, counts: np.ndarray, places: np.ndarray)
             last = middle
         else:
             first = middle + 1
-    affordable: np.ndarray = differences <= counts.sum() * levels[first]
-    return affordable & np.isfinite(differences)
+    affordable: np.ndarray = np.isfinite(differences) & (differences <= counts.sum() * levels[first])
+    return affordable
 
 
 def has_transport(allowed: np.ndarray, row_counts: np.ndarray, capacities: np.ndarray) -> np.ndarray:
