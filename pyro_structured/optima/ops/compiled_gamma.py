@@ -14,6 +14,8 @@ LAST_STEP, MOST_STEPS = 1e-5, 60
 # Below this number, a double cannot hold the exponential with all digits.
 LEAST_LOGARITHM = -600.0
 TINY = 1e-300
+# Here, neighbouring numbers are farther apart than values from the lower bound.
+GRAINS = 1e20
 # Two units in the last place: smaller changes need not end.
 ROUNDING = 2.0**-51
 
@@ -36,6 +38,8 @@ def compiled_gamma_quantile(uniform: float, concentration: float, low: float, hi
 
     Press, Teukolsky, Vetterling, Flannery (2007): *Numerical recipes.* Cambridge. Section 6.2.
     """
+    if low > GRAINS:
+        return low if uniform < 1 else high
     a, split = concentration, concentration + SPLIT
     peak = _log_peak(a)
     if high <= split:

@@ -90,7 +90,10 @@ def test_ends_and_intervals_without_mass(uniform, concentration, kind):
     """Nothing that is no number, and the same with and without compiled loops."""
     draw = compiled_function("optima.ops.compiled_draw", "compiled_draw")
     least = kind.least
-    for low, high in ((least, math.inf), (least, least), (least, 1e-200), (1e200, math.inf), (1e5, 1e5), (5.0, 5.0)):
+    far = ((1e200, math.inf), (1e300, math.inf), (1e305, 1e306))
+    for low, high in ((least, math.inf), (least, least), (least, 1e-200), *far, (1e5, 1e5), (5.0, 5.0)):
+        if kind is GammaCosts:
+            assert low <= float(gamma_quantile(*tensors(uniform, concentration, low, high))) <= high
         found = float(kind.quantile(*tensors(uniform, concentration, 1.0, low, high)))
         assert low <= found <= high
         if draw is not None:
