@@ -24,7 +24,7 @@ def assert_close(first, second, tolerance=1e-6):
         assert torch.allclose(value, second[name], rtol=tolerance, atol=tolerance), name
 
 
-@pytest.mark.slow
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("size, kind", [(2, "svi"), (3, "schedule"), (2, "plateau"), (2, "effects")])
 def test_variational_inference(size, kind, tmp_path):
     """Rows that do not share out evenly; random numbers differ afterwards."""
