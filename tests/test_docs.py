@@ -33,7 +33,7 @@ def test_reference_is_complete():
     assert sorted(map("".join, described)) == sorted(expected)
 
 
-@pytest.mark.slow(keep=5)
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize("path, code, printed", EXAMPLES)
 def test_examples_run(path, code, printed, capsys):
     """The examples are short, and print what stands below them."""

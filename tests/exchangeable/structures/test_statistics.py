@@ -124,6 +124,7 @@ def evidence(data, statistic, batch=(3,)):
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=300)
 @given(st.data())
+@pytest.mark.slow(keep=1)
 def test_enumeration(name, data):
     statistic = data.draw(ALL[name])
     values = enumerate_values(statistic)

@@ -132,7 +132,7 @@ def test_many_sweeps_give_the_gradient_of_the_likelihood(persistent):
         assert (moved - gradient).abs().max() < 6 * 20 * 0.5 / 10_000**0.5
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

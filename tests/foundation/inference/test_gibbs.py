@@ -311,6 +311,7 @@ class Elsewhere(StepKernel):
         return {**values, "b": -values["b"] if self.number > 1 else torch.ones(())}
 
 
+@pytest.mark.slow
 def test_other_kernels_may_lead_to_derivatives():
     def even():
         b = pyro.sample("b", dist.Normal(0.0, 1.0))

@@ -72,7 +72,7 @@ def test_independent_costs(name):
         compare_with_draws(RandOM(base, problem), costs)
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("maximize", [False, True])
 def test_matchings(maximize):
     allowed = torch.tensor([[True, False, True, True]])

@@ -121,7 +121,7 @@ def test_costs_of_any_distribution(kind):
         assert ks_2samp(found[:, entry] - found[:, 0], expected[:, entry] - expected[:, 0]).pvalue > FAILURE_RATE, entry
 
 
-@pytest.mark.slow(keep=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["top k", "solver"])
 def test_posterior_given_other_observations(kind):
     """Named costs on which another site depends too."""

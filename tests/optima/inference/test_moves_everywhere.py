@@ -105,7 +105,7 @@ def cases():
                 yield pytest.param(make, problem, width, number + place, id=f"{family}-{name}-{width}")
 
 
-@pytest.mark.slow(keep=24)
+@pytest.mark.slow(keep=16)
 @pytest.mark.parametrize(("family", "problem", "width", "seed"), cases())
 def test_costs_stay_in_their_inverse_sets(family, problem, width, seed, monkeypatch):
     """Chains of one parameter whose features are ordinary, or range over many orders: after each move, costs are

@@ -94,7 +94,7 @@ def likely(base, problem):
     return problem.solve(base.sample())
 
 
-@pytest.mark.slow(keep=3)
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", CASES)
 def test_estimates(name):
     value = likely(*make(name, 1.0))
