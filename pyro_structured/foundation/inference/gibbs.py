@@ -173,10 +173,11 @@ class Gibbs(MCMCKernel):
         :class:`Interweave`) may overlap with others; ``None`` means all sites for them.
     :raises ValueError: if the kernels' models differ, a kernel occurs twice or is compiled; at the start of a run, if
         sites are owned twice or not at all, do not exist, or are subsampled; on the first turn of HMC, or of NUTS
-        where no other kernel changes its density, if that has no finite derivatives.
+        where no other kernel changes its density, if that has no finite derivatives; on a later turn of NUTS, if it
+        has none, and neither this nor another kernel has moved.
 
     A turn costs what its kernel costs. ``initial_params`` may name some or all latent sites (unconstrained; costs and
-    discrete sites as they are).
+    discrete sites as they are; whole numbers are converted).
 
     **References**
 

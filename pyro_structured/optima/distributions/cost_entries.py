@@ -61,7 +61,8 @@ def cost_entries(base: Any) -> CostEntries | None:
     """Density and both tails of univariate distributions, or ``None`` if the tails are not known.
 
     Relative errors of all three are a few units of rounding for Normal, TruncatedNormal, HalfNormal, Uniform,
-    Exponential, Gumbel, Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull.
+    Exponential, Gumbel, Laplace and Logistic, and for monotone transforms of them, such as LogNormal and Weibull. Of
+    powers, the tails are known where variables are positive.
     """
     entries: CostEntries | None = _entries(base)
     return None if entries is None else entries._replace(log_terms=partial(_bounded, entries.log_terms))

@@ -36,7 +36,8 @@ class OrderedCosts(NamedTuple):
 
 
 def ordered_costs(problem: Problem, base: Any) -> OrderedCosts:
-    """Distribution of single costs, up to monotone transforms that all of them have in common.
+    """Distribution of single costs, up to monotone transforms that all of them have in common; of powers of positive
+    costs, that of their logarithms.
 
     :param Problem problem: The optimisation problem, whose optimum depends on the order of the costs alone.
     :param base: Distribution of the costs.

@@ -13,7 +13,8 @@ def solve_transport(costs: np.ndarray, row_counts: np.ndarray, capacities: np.nd
     A minimum-cost flow in whole numbers: a row's costs, less their minimum, are counted in units of
     ``range * 2 ** -(60 - b)``, where ``2 ** b`` is more than the number of nodes, the most that the solver allows.
     Rounding makes the total worse by at most one unit for each assigned pair, which is below 1e-9 times the range for
-    fewer than ``2 ** (30 - b)`` pairs. The range is that of the pairs that an optimum may have.
+    fewer than ``2 ** (30 - b)`` pairs. The range is that of the pairs that an optimum may have, which O(log(rows *
+    columns)) maximum flows find.
 
     :param np.ndarray costs: Shape ``(N, rows, columns)``; +inf forbids a pair.
     :param np.ndarray row_counts: Numbers of columns, shape ``(N, rows)``.
