@@ -58,17 +58,16 @@ class RandOM(TorchDistribution):
     ============================  ==================================  =============================================
 
     Independent costs are normal, half-normal, truncated normal, uniform, exponential, Gumbel, Laplace or logistic
-    variables, or monotone transforms of them such as LogNormal, declared events by ``to_event``. Integrals are
-    computed with more and more nodes until two results agree to a relative error of 1e-10, row by row; orders of
-    costs with several inversions of a thousand standard deviations may take more nodes than are allowed. Where locations
-    are added to costs whose density is infinite at an end, such as squares of exponential ones or Weibull ones of
-    concentration 1/2, sums have lost the digits next to that end: probabilities have errors of up to 1e-7, or the
-    nodes that are allowed do not suffice, either of which takes seconds. First
-    derivatives are right also where ends of supports of several costs coincide; second derivatives are refused there
-    if the ends depend on parameters, and where kinks of Laplace's densities coincide. Where ``log_prob`` is exact and
-    there are at most 4096 values, ``enumerate_support`` lists them. There is no exact ``log_prob`` for any other case,
-    small ones included: matchings of 3 x 3, or of 2 x 2 with other costs than normal, two parallel edges, cuts, the
-    trees of a triangle.
+    variables, or monotone transforms of them such as LogNormal, declared events by ``to_event``. Integrals are computed
+    with more and more nodes until two results agree to a relative error of 1e-10, row by row; orders of costs with
+    several inversions of a thousand standard deviations may take more nodes than are allowed. Where locations are added
+    to costs whose density is infinite at an end, such as squares of exponential ones or Weibull ones of concentration
+    1/2, sums have lost the digits next to that end: probabilities have errors of up to 1e-7, or the nodes that are
+    allowed do not suffice, either of which takes seconds. First derivatives are right also where ends of supports of
+    several costs coincide; second derivatives are refused there if the ends depend on parameters, and where kinks of
+    Laplace's densities coincide. Where ``log_prob`` is exact and there are at most 4096 values, ``enumerate_support``
+    lists them. There is no exact ``log_prob`` for any other case, small ones included: matchings of 3 x 3, or of 2 x 2
+    with other costs than normal, two parallel edges, cuts, the trees of a triangle.
 
     :param base: Distribution of the costs, of event shape ``problem.cost_shape``, continuous, with a support on which
         the problem can be solved.
